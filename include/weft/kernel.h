@@ -1,0 +1,109 @@
+#pragma once
+
+#include <weft/contract.h>
+#include <weft/export.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace weft {
+
+/// Threads of a block, or blocks of a cluster.
+struct Dim3 {
+  std::uint32_t x = 1;
+  std::uint32_t y = 1;
+  std::uint32_t z = 1;
+  friend bool operator==(const Dim3&, const Dim3&) = default;
+};
+
+/// Blocks of a launch. 64 bits wide, so that a count beyond the device's limit is refused and not cut.
+struct Grid {
+  std::uint64_t x = 1;
+  std::uint64_t y = 1;
+  std::uint64_t z = 1;
+  friend bool operator==(const Grid&, const Grid&) = default;
+};
+
+/// `weft::grid(1, 4)`: a grid given in blocks.
+[[nodiscard]] constexpr Grid grid(std::uint64_t x, std::uint64_t y = 1, std::uint64_t z = 1) noexcept {
+  return {x, y, z};
+}
+
+/// Grid and dynamic shared memory of one launch. The block never varies: it belongs to the KernelSpec.
+struct LaunchConfig {
+  Grid grid = {};
+  std::uint64_t dynamic_shared_bytes = 0;
+  friend bool operator==(const LaunchConfig&, const LaunchConfig&) = default;
+};
+
+/// Computes a launch from workload words (sizes of the problem). Pure and re-entrant; it may throw `weft::Error`.
+using LaunchRule = std::function<LaunchConfig(std::span<const std::uint64_t> workload)>;
+
+/// Compiled code: a fatbin, a cubin or PTX text. The bytes must live until the kernel is loaded.
+struct CodeImage {
+  std::span<const std::byte> bytes = {};
+  std::string label = {};
+};
+
+/// What a host reference is called with: one whole launch.
+struct HostLaunch {
+  Grid grid = {};
+  Dim3 block = {};
+  std::uint32_t dynamic_shared_bytes = 0;
+  std::span<const std::byte* const> parameters = {};  ///< One pointer a parameter, to its bytes.
+
+  /// The value of parameter `index`; a binding is read as the pointer type that the kernel declares.
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] T get(std::size_t index) const noexcept {
+    T value;
+    std::memcpy(&value, parameters[index], sizeof(T));
+    return value;
+  }
+};
+
+/// A kernel's reference on the host: what the host device runs, and the layout that it takes for the compiled one.
+struct HostKernel {
+  std::function<void(const HostLaunch&)> run =
+      {};  ///< Computes the whole grid. Called on the host device's worker thread.
+  std::vector<std::uint32_t> parameter_sizes = {};  ///< Bytes of each parameter in order.
+  std::uint32_t max_threads_per_block = 1024;       ///< Launch bounds.
+  std::uint32_t static_shared_bytes = 0;
+};
+
+/// All that weft knows of a kernel, and the authority on it: at load the compiled layout must agree with it.
+///
+/// A plain value. `image`, `symbol`, `block` and `parameters` are needed; the rest has defaults.
+struct KernelSpec {
+  std::string label = {};  ///< For messages and the topology; `symbol` when empty.
+  CodeImage image = {};
+  std::string symbol = {};  ///< Name of the entry point in the image; extern "C" or mangled.
+  Dim3 block = {};
+  Dim3 cluster = {};                       ///< Anything but (1,1,1) is `unsupported` when the kernel is loaded.
+  std::uint32_t dynamic_shared_bytes = 0;  ///< Of launches given as a grid; a launch rule gives its own.
+  std::vector<Parameter> parameters = {};
+  LaunchRule launch = {};  ///< Needed for launches given as a workload.
+  /// Promises that every thread waits for its dependencies before it touches bound memory. Nothing relies on it yet.
+  bool programmatic = false;
+  std::optional<HostKernel> host =
+      {};  ///< Without one the kernel plans and validates on the host device, but does not run.
+
+  /// `label`, or `symbol` when there is none.
+  [[nodiscard]] const std::string& name() const noexcept { return label.empty() ? symbol : label; }
+};
+
+/// A kernel loaded by a session: a plain handle, checked at every use.
+struct KernelId {
+  std::uint64_t session = 0;
+  std::uint32_t index = 0;
+  friend bool operator==(const KernelId&, const KernelId&) = default;
+};
+
+}  // namespace weft

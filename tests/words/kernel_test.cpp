@@ -1,0 +1,33 @@
+#include "catch.h"
+#include <weft/kernel.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace {
+
+TEST_CASE("A kernel goes by its label or else by its symbol", "[words][kernel]") {
+  weft::KernelSpec spec{.symbol = "_Z6linearPf"};
+  CHECK(spec.name() == "_Z6linearPf");
+  spec.label = "linear";
+  CHECK(spec.name() == "linear");
+}
+
+TEST_CASE("A grid is one block in each direction that is not given", "[words][kernel]") {
+  CHECK(weft::grid(7) == weft::Grid{7, 1, 1});
+  CHECK(weft::grid(std::uint64_t{1} << 40, 2, 3) == weft::Grid{std::uint64_t{1} << 40, 2, 3});
+}
+
+TEST_CASE("A host reference reads pointers and scalars by position", "[words][kernel]") {
+  float data[2] = {1.5f, 2.5f};
+  const float* pointer = data;
+  const std::uint32_t count = 2;
+  const std::array<const std::byte*, 2> parameters = {reinterpret_cast<const std::byte*>(&pointer),
+                                                      reinterpret_cast<const std::byte*>(&count)};
+  const weft::HostLaunch launch{.parameters = parameters};
+  CHECK(launch.get<const float*>(0)[1] == 2.5f);
+  CHECK(launch.get<std::uint32_t>(1) == 2);
+}
+
+}  // namespace

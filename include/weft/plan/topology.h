@@ -1,0 +1,130 @@
+#pragma once
+
+#include <weft/export.h>
+#include <weft/plan/hazard.h>
+#include <weft/plan/schedule.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace weft {
+
+/// Whose work a node does.
+enum class NodeKind : std::uint8_t {
+  fill,      ///< A Fill command.
+  dispatch,  ///< A Dispatch command.
+  own,       ///< weft's own; TopologyNode::role says which.
+};
+
+/// What a node of weft's own is for.
+enum class OwnRole : std::uint8_t {
+  copy_in,
+  copy_out,
+  completion,
+  fill_kernel,  ///< A fill as a kernel, where the driver refuses a memset node.
+};
+
+/// What an allocation of a graph is to the model.
+enum class AllocationKind : std::uint8_t { weight, scratch, input, output };
+
+[[nodiscard]] WEFT_API std::string_view to_string(NodeKind kind) noexcept;
+/// "copy-in", "copy-out", "completion" or "fill-kernel".
+[[nodiscard]] WEFT_API std::string_view to_string(OwnRole role) noexcept;
+[[nodiscard]] WEFT_API std::string_view to_string(AllocationKind kind) noexcept;
+
+/// A node that sets bytes.
+struct FillDetail {
+  std::uint64_t bytes = 0;
+  std::uint8_t value = 0;
+};
+
+/// A node that copies bytes without a kernel.
+struct CopyDetail {
+  std::uint64_t bytes = 0;
+};
+
+/// A node that launches a kernel.
+struct KernelDetail {
+  std::string symbol;
+  std::array<std::uint32_t, 3> grid{1, 1, 1};
+  std::array<std::uint32_t, 3> block{1, 1, 1};
+  std::uint32_t shared_bytes = 0;  ///< Dynamic shared memory.
+};
+
+struct TopologyNode {
+  NodeKind kind = NodeKind::dispatch;
+  std::optional<OwnRole> role;  ///< Set exactly if `kind` is own.
+  std::string label;
+  std::variant<FillDetail, CopyDetail, KernelDetail> detail;
+  std::vector<ByteUse> uses;  ///< `allocation` is a position in Topology::allocations.
+};
+
+struct TopologyEdge {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  /// `allocation` is a position in Topology::allocations. Empty for an edge into the completion node that only says
+  /// "all done".
+  std::vector<Reason> reasons;
+};
+
+struct TopologyAllocation {
+  AllocationKind kind = AllocationKind::scratch;
+  std::string label;
+  std::uint64_t bytes = 0;              ///< Used extent.
+  std::optional<std::uint64_t> offset;  ///< In the slot's arena; absent for what stands elsewhere (weights).
+};
+
+/// One prepared graph, described for people and tools. A plain value: it keeps nothing alive and may be copied between
+/// threads.
+struct Topology {
+  std::string title;
+  Order order = Order::parallel;
+  std::uint32_t slots = 0;
+  std::uint64_t requested_bytes = 0;  ///< A slot's private memory as asked for.
+  std::uint64_t reserved_bytes = 0;   ///< The same with padding.
+  std::uint64_t redundant_edges = 0;  ///< As Schedule::redundant_edges.
+  std::vector<TopologyAllocation> allocations;
+  std::vector<TopologyNode> nodes;
+  std::vector<TopologyEdge> edges;
+
+  [[nodiscard]] WEFT_API std::size_t count(NodeKind kind) const noexcept;
+};
+
+/// One line for the graph, one for each allocation, one for each node with its incoming edges:
+///
+///     graph "digits": 1 fill, 1 dispatch, 0 own nodes, 1 edge, parallel, 4 slots, 8192 bytes requested, 8192 reserved
+///     a0 scratch "x" 8192 bytes at 0
+///     n0 fill "clear" 8192 bytes value 0x00
+///     n1 dispatch "fc1" weft_linear_f32 grid(2,1,1) block(256,1,1) <- n0 [raw "x" 0..8192]
+///
+/// Ranges are half-open. Labels are quoted: quotes, backslashes and control characters are escaped, bytes that are not
+/// UTF-8 stand as \xNN; an allocation without a label is #position. The same topology always gives the same text,
+/// whatever the order of its edges. Thread-safe (pure); never refuses a label.
+[[nodiscard]] WEFT_API std::string to_text(const Topology& topology);
+
+/// The same as a Graphviz digraph: a node is labelled with its text line, an edge with its reasons.
+[[nodiscard]] WEFT_API std::string to_dot(const Topology& topology);
+
+/// The same as JSON, indented by two spaces, keys in this order (`?` marks keys that may be absent):
+///
+///     {"title": text, "order": "parallel" | "serial", "slots": n,
+///      "counts": {"fills": n, "dispatches": n, "own": n, "edges": n, "redundant_edges": n},
+///      "memory": {"requested_bytes": n, "reserved_bytes": n},
+///      "allocations": [{"id": n, "kind": text, "label": text, "bytes": n, "offset"?: n}],
+///      "nodes": [{"id": n, "kind": text, "role"?: text, "label": text,
+///                 "fill"?: {"bytes": n, "value": n} | "copy"?: {"bytes": n} |
+///                 "kernel"?: {"symbol": text, "grid": [x, y, z], "block": [x, y, z], "shared_bytes": n},
+///                 "uses": [{"allocation": n, "label": text, "begin": n, "end": n, "access": text}]}],
+///      "edges": [{"from": n, "to": n,
+///                 "reasons": [{"kind": text, "allocation"?: n, "label"?: text, "begin"?: n, "end"?: n}]}]}
+///
+/// A label's bytes that are not UTF-8 become U+FFFD.
+[[nodiscard]] WEFT_API std::string to_json(const Topology& topology);
+
+}  // namespace weft

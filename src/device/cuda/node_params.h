@@ -1,0 +1,30 @@
+#pragma once
+
+#include "device/cuda/primary_context.h"
+
+#include <vector>
+
+namespace weft::cuda {
+
+/// A seam node as the driver takes it. Points into the node that it is made from.
+class NodeParams {
+ public:
+  NodeParams(const Node& node, CUcontext context);
+  NodeParams(const NodeParams&) = delete;
+  NodeParams& operator=(const NodeParams&) = delete;
+
+  /// ok, or why the node cannot be handed to the driver.
+  DeviceStatus status() const noexcept { return status_; }
+  [[nodiscard]] CUgraphNodeParams* native() noexcept { return &params_; }
+
+ private:
+  void describe(const FillNode& fill, CUcontext context);
+  void describe(const CopyNode& copy, CUcontext context);
+  void describe(const KernelNode& kernel, CUcontext context);
+
+  DeviceStatus status_;
+  CUgraphNodeParams params_{};  ///< All zero: the driver requires it of unused bytes.
+  std::vector<void*> arguments_;
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "device/device_api.h"
+
+#include <memory>
+#include <utility>
+
+namespace weft {
+
+/// Owns one handle of a device and destroys it with the device's own verb. Move-only. Destruction ignores the verb's
+/// status: it fails only when the device is lost, and then there is nothing left to destroy.
+template <class Handle, DeviceStatus (DeviceApi::*Destroy)(Handle) noexcept>
+class UniqueHandle {
+ public:
+  UniqueHandle() noexcept = default;
+  UniqueHandle(std::shared_ptr<DeviceApi> api, Handle handle) noexcept : api_(std::move(api)), handle_(handle) {}
+  UniqueHandle(UniqueHandle&& other) noexcept
+      : api_(std::move(other.api_)), handle_(std::exchange(other.handle_, Handle::none)) {}
+  UniqueHandle& operator=(UniqueHandle&& other) noexcept {
+    std::swap(api_, other.api_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~UniqueHandle() {
+    if (handle_ != Handle::none) static_cast<void>((api_.get()->*Destroy)(handle_));
+  }
+
+  [[nodiscard]] Handle get() const noexcept { return handle_; }
+
+ private:
+  std::shared_ptr<DeviceApi> api_;
+  Handle handle_ = Handle::none;
+};
+
+using UniqueStream = UniqueHandle<StreamHandle, &DeviceApi::destroy_stream>;
+using UniqueGraph = UniqueHandle<GraphHandle, &DeviceApi::destroy_graph>;
+using UniqueExecutable = UniqueHandle<ExecutableHandle, &DeviceApi::destroy_executable>;
+using UniqueModule = UniqueHandle<ModuleHandle, &DeviceApi::unload>;
+
+[[nodiscard]] inline UniqueStream create_stream(const std::shared_ptr<DeviceApi>& api) {
+  StreamHandle stream{};
+  check(api->create_stream(stream), "create a stream");
+  return {api, stream};
+}
+
+[[nodiscard]] inline UniqueGraph create_graph(const std::shared_ptr<DeviceApi>& api) {
+  GraphHandle graph{};
+  check(api->create_graph(graph), "create a graph");
+  return {api, graph};
+}
+
+[[nodiscard]] inline UniqueExecutable instantiate(const std::shared_ptr<DeviceApi>& api, GraphHandle graph) {
+  ExecutableHandle executable{};
+  check(api->instantiate(graph, executable), "instantiate a graph");
+  return {api, executable};
+}
+
+}  // namespace weft

@@ -1,0 +1,112 @@
+#include "catch.h"
+#include "device/host/host_kernel.h"
+#include "device/own_kernels.h"
+#include "device/seam.h"
+#include "support/test_kernels.h"
+
+namespace weft::test {
+
+namespace {
+
+Parameter struct_of(std::uint32_t size) { return {.kind = ParameterKind::bytes, .size = size}; }
+
+}  // namespace
+
+TEST_CASE("A kernel's compiled layout is that of its spec", "[device]") {
+  Seam seam(open_test_device());
+  for (const KernelSpec& spec : {increment_spec(), xor_bytes_spec(), slow_copy_spec(), digest_spec()}) {
+    INFO(spec.symbol);
+    const CompiledKernel expected = host_layout(spec);
+    const CompiledKernel compiled = seam.kernel(spec).compiled;
+    CHECK(compiled.parameters == expected.parameters);
+    CHECK(compiled.max_threads_per_block == expected.max_threads_per_block);
+    CHECK(compiled.static_shared_bytes == expected.static_shared_bytes);
+  }
+}
+
+TEST_CASE("A symbol found twice in a module is one kernel", "[device]") {
+  Seam seam(open_test_device());
+  const KernelSpec spec = increment_spec();
+  ModuleHandle module{};
+  REQUIRE(seam->load(spec.image, module).ok());
+  KernelHandle first{};
+  KernelHandle second{};
+  CompiledKernel compiled;
+  REQUIRE(seam->find_kernel(module, spec, first, compiled).ok());
+  REQUIRE(seam->find_kernel(module, spec, second, compiled).ok());
+  CHECK(first == second);
+  CHECK(compiled.parameters.size() == 2);
+  REQUIRE(seam->unload(module).ok());
+}
+
+TEST_CASE("A kernel node beyond a limit is refused when it is added", "[device]") {
+  Seam seam(open_test_device());
+  const SeamKernel increment_kernel = seam.kernel(increment_spec());
+  const KernelNode good = increment_kernel.node({1}, seam.memory(4), std::uint32_t{1});
+  REQUIRE(seam.try_add(good).ok());
+  const auto refuses = [&](auto&& spoil) {
+    KernelNode node = good;
+    spoil(node);
+    return seam.try_add(node).code == StatusCode::invalid;
+  };
+  CHECK(refuses([](KernelNode& node) { node.grid.x = 0; }));
+  CHECK(refuses([](KernelNode& node) { node.grid.z = 0; }));
+  CHECK(refuses([](KernelNode& node) { node.grid.x = 0x80000000u; }));
+  CHECK(refuses([](KernelNode& node) { node.grid.y = 65536; }));
+  CHECK(refuses([](KernelNode& node) { node.grid.z = 65536; }));
+  CHECK(refuses([](KernelNode& node) { node.block.y = 0; }));
+  CHECK(refuses([](KernelNode& node) { node.block = {1025, 1, 1}; }));
+  CHECK(refuses([](KernelNode& node) { node.block = {1, 1, 65}; }));
+  CHECK(refuses([](KernelNode& node) { node.block = {32, 33, 1}; }));
+  CHECK(refuses([](KernelNode& node) { node.dynamic_shared_bytes = 49153; }));
+  CHECK(refuses([](KernelNode& node) { node.parameters.pop_back(); }));
+}
+
+TEST_CASE("A block beyond the kernel's launch bounds is refused", "[device]") {
+  Seam seam(open_test_device());
+  KernelNode node = seam.kernel(own::complete_spec()).node({1}, seam.memory(8), seam.pinned(8).device);
+  CHECK(seam.try_add(node).ok());
+  node.block = {2, 1, 1};
+  CHECK(seam.try_add(node).code == StatusCode::invalid);
+}
+
+TEST_CASE("Dynamic shared memory can be raised and is never lowered", "[device]") {
+  Seam seam(open_test_device());
+  const SeamKernel increment_kernel = seam.kernel(increment_spec());
+  KernelNode node = increment_kernel.node({1}, seam.memory_of(std::vector<std::uint32_t>{1}), std::uint32_t{1});
+  node.dynamic_shared_bytes = 100'000;
+  CHECK(seam.try_add(node).code == StatusCode::invalid);
+  REQUIRE(seam->raise_dynamic_shared(increment_kernel.handle, 100'000).ok());
+  CHECK(seam.try_add(node).ok());
+  REQUIRE(seam->raise_dynamic_shared(increment_kernel.handle, 50'000).ok());
+  CHECK(seam.try_add(node).ok());
+  CHECK(seam->raise_dynamic_shared(increment_kernel.handle, seam->limits().max_shared_bytes + 1).code ==
+        StatusCode::invalid);
+}
+
+TEST_CASE("The host layout aligns each parameter by its size", "[device][host-only]") {
+  KernelSpec spec;
+  spec.parameters = {{.size = 1},   {.kind = ParameterKind::binding, .size = 8},
+                     {.size = 2},   {.size = 4},
+                     struct_of(12), struct_of(24),
+                     {.size = 1},   struct_of(3)};
+  const CompiledKernel layout = host_layout(spec);
+  std::vector<std::uint32_t> offsets;
+  for (const auto& parameter : layout.parameters) offsets.push_back(parameter.offset);
+  CHECK(offsets == std::vector<std::uint32_t>{0, 8, 16, 20, 24, 40, 64, 65});
+  CHECK(parameter_block_bytes(layout) == 68);
+  CHECK(parameter_block_bytes(host_layout({})) == 0);
+}
+
+TEST_CASE("The host layout takes sizes and bounds from the host reference", "[device][host-only]") {
+  KernelSpec spec;
+  spec.parameters = {{.size = 4}};
+  spec.host = HostKernel{.run = {}, .parameter_sizes = {8, 4}, .max_threads_per_block = 128, .static_shared_bytes = 64};
+  const CompiledKernel layout = host_layout(spec);
+  using Layout = CompiledKernel::ParameterLayout;
+  CHECK(layout.parameters == std::vector<Layout>{{0, 8}, {8, 4}});
+  CHECK(layout.max_threads_per_block == 128);
+  CHECK(layout.static_shared_bytes == 64);
+}
+
+}  // namespace weft::test

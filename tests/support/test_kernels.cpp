@@ -1,0 +1,88 @@
+#include "support/test_kernels.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace weft {
+
+std::span<const std::byte> test_kernels_image() noexcept;  // the fatbin of test_kernels.cu
+
+namespace test {
+
+namespace {
+
+constexpr std::uint64_t kFnvPrime = 1099511628211u;
+
+KernelSpec spec(std::string symbol, std::uint32_t threads, std::vector<Parameter> parameters,
+                void (*run)(const HostLaunch&)) {
+  HostKernel host{.run = run, .parameter_sizes = {}};
+  for (const Parameter& parameter : parameters) host.parameter_sizes.push_back(parameter.size);
+  return {.image = {test_kernels_image(), "test kernels"},
+          .symbol = std::move(symbol),
+          .block = {threads, 1, 1},
+          .parameters = std::move(parameters),
+          .launch =
+              [threads](std::span<const std::uint64_t> words) {
+                return LaunchConfig{.grid = {words.empty() ? 1 : (words[0] + threads - 1) / threads}};
+              },
+          .host = std::move(host)};
+}
+
+void run_increment(const HostLaunch& launch) { *launch.get<std::uint32_t*>(0) += launch.get<std::uint32_t>(1); }
+
+void run_xor_bytes(const HostLaunch& launch) {
+  const auto* x = launch.get<const std::uint8_t*>(0);
+  auto* y = launch.get<std::uint8_t*>(1);
+  const auto mask = launch.get<std::uint8_t>(3);
+  for (std::uint64_t i = 0; i < launch.get<std::uint64_t>(2); ++i) y[i] = static_cast<std::uint8_t>(x[i] ^ mask);
+}
+
+void run_slow_copy(const HostLaunch& launch) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(launch.get<std::uint64_t>(3)));
+  std::memcpy(launch.get<std::uint32_t*>(1), launch.get<const std::uint32_t*>(0),
+              launch.get<std::uint64_t>(2) * sizeof(std::uint32_t));
+}
+
+void run_digest(const HostLaunch& launch) {
+  auto* d = launch.get<std::int64_t*>(1);
+  *d = digest_of({launch.get<const std::uint8_t*>(0), launch.get<std::uint64_t>(2)}, *d, launch.get<std::uint64_t>(3));
+}
+
+}  // namespace
+
+std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt) {
+  std::uint64_t value = (static_cast<std::uint64_t>(before) ^ salt) * kFnvPrime;
+  for (const std::uint8_t byte : x) value = (value ^ byte) * kFnvPrime;
+  return static_cast<std::int64_t>(value);
+}
+
+KernelSpec increment_spec() {
+  return spec("increment", 1, parameters<InOut<std::uint32_t>, std::uint32_t>({"x", "amount"}), run_increment);
+}
+
+KernelSpec xor_bytes_spec() {
+  return spec("xor_bytes", 256,
+              parameters<In<std::uint8_t>, Out<std::uint8_t>, std::uint64_t, std::uint8_t>({"x", "y", "count", "mask"}),
+              run_xor_bytes);
+}
+
+KernelSpec slow_copy_spec() {
+  return spec("slow_copy", 256,
+              parameters<In<std::uint32_t>, Out<std::uint32_t>, std::uint64_t, std::uint64_t>(
+                  {"x", "y", "count", "nanoseconds"}),
+              run_slow_copy);
+}
+
+KernelSpec digest_spec() {
+  return spec(
+      "digest", 1,
+      parameters<In<std::uint8_t>, InOut<std::int64_t>, std::uint64_t, std::uint64_t>({"x", "d", "count", "salt"}),
+      run_digest);
+}
+
+}  // namespace test
+}  // namespace weft

@@ -1,0 +1,39 @@
+// The kernels of support/test_kernels.h.
+
+#include <cstdint>
+
+namespace {
+
+constexpr std::uint64_t kFnvPrime = 1099511628211u;
+
+__device__ std::uint64_t thread_of_grid() { return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
+
+__device__ std::uint64_t now() {
+  std::uint64_t nanoseconds;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+  return nanoseconds;
+}
+
+}  // namespace
+
+extern "C" __global__ void increment(std::uint32_t* x, std::uint32_t amount) { x[0] += amount; }
+
+extern "C" __global__ void xor_bytes(const std::uint8_t* x, std::uint8_t* y, std::uint64_t count, std::uint8_t mask) {
+  const std::uint64_t i = thread_of_grid();
+  if (i < count) y[i] = x[i] ^ mask;
+}
+
+extern "C" __global__ void slow_copy(const std::uint32_t* x, std::uint32_t* y, std::uint64_t count,
+                                     std::uint64_t nanoseconds) {
+  const std::uint64_t start = now();
+  while (now() - start < nanoseconds) {
+  }
+  const std::uint64_t i = thread_of_grid();
+  if (i < count) y[i] = x[i];
+}
+
+extern "C" __global__ void digest(const std::uint8_t* x, std::int64_t* d, std::uint64_t count, std::uint64_t salt) {
+  std::uint64_t value = (static_cast<std::uint64_t>(d[0]) ^ salt) * kFnvPrime;
+  for (std::uint64_t i = 0; i < count; ++i) value = (value ^ x[i]) * kFnvPrime;
+  d[0] = static_cast<std::int64_t>(value);
+}

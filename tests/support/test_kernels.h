@@ -1,0 +1,35 @@
+#pragma once
+
+#include <weft/typed_kernel.h>
+
+#include <cstdint>
+#include <span>
+
+// Kernels for tests, on the GPU and as host references. None is fast.
+
+namespace weft::test {
+
+/// increment(x, amount): x[0] += amount.
+[[nodiscard]] KernelSpec increment_spec();
+
+/// xor_bytes(x, y, count, mask): y[i] = x[i] ^ mask. Workload: count.
+[[nodiscard]] KernelSpec xor_bytes_spec();
+
+/// slow_copy(x, y, count, nanoseconds): waits, then y[i] = x[i]. Workload: count.
+[[nodiscard]] KernelSpec slow_copy_spec();
+
+/// digest(x, d, count, salt): folds salt and the bytes of x into d[0].
+[[nodiscard]] KernelSpec digest_spec();
+
+/// What the kernel `digest` makes of a word.
+[[nodiscard]] std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt);
+
+inline constexpr TypedKernelSpec<InOut<std::uint32_t>, std::uint32_t> increment{increment_spec};
+inline constexpr TypedKernelSpec<In<std::uint8_t>, Out<std::uint8_t>, std::uint64_t, std::uint8_t> xor_bytes{
+    xor_bytes_spec};
+inline constexpr TypedKernelSpec<In<std::uint32_t>, Out<std::uint32_t>, std::uint64_t, std::uint64_t> slow_copy{
+    slow_copy_spec};
+inline constexpr TypedKernelSpec<In<std::uint8_t>, InOut<std::int64_t>, std::uint64_t, std::uint64_t> digest{
+    digest_spec};
+
+}  // namespace weft::test

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <weft/device.h>
+#include <weft/export.h>
+#include <weft/statistics.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace weft {
+
+class ContextState;
+
+/// Device memory from somebody else's allocator (RMM, torch), used for arenas in place of weft's own pool.
+///
+/// Both are called on the thread that prepares or drops a model and must be safe from several threads. `stream` is the
+/// device's stream (a `CUstream` on CUDA); memory is used by work that follows on it and is given back in its order.
+struct Allocator {
+  /// Returns memory aligned to 256 at least, or null when there is none.
+  std::function<void*(std::uint64_t bytes, void* stream)> allocate;
+  /// Must not throw.
+  std::function<void(void* address, std::uint64_t bytes, void* stream)> release;
+};
+
+struct ContextOptions {
+  Allocator allocator = {};  ///< Both functions or neither.
+};
+
+/// What a device says of itself.
+struct DeviceProperties {
+  std::string name;                      ///< "NVIDIA H200"; "host" for the host device.
+  std::uint32_t compute_capability = 0;  ///< 90 for sm_90.
+  std::uint32_t driver_version = 0;      ///< 13000 for CUDA 13.0; 0 for the host device.
+  std::uint64_t total_memory_bytes = 0;
+};
+
+/// One open device with its memory: the domain in which models are frozen, graphs built and slots prepared.
+///
+/// A shared handle: copies mean the same context, and everything made in a context keeps it alive. Thread-safe. The
+/// last handle waits for work in flight; no other destructor does.
+class WEFT_API Context {
+ public:
+  // No move: a handle that is moved from stays one.
+  Context(const Context&) = default;
+  Context& operator=(const Context&) = default;
+
+  /// Opens a device. On CUDA it takes the primary context. Contexts of one device share weft's memory pool there.
+  /// Errors: `unsupported`, with the reason (no driver, no such device, driver too old, no code for this GPU);
+  /// `invalid` for half an allocator. A failed start can be retried. Cost: the first one initialises the driver (about
+  /// 200 ms on CUDA).
+  [[nodiscard]] static Context open(Device device = Device::cuda(0), ContextOptions options = {});
+
+  [[nodiscard]] Device device() const noexcept;
+  [[nodiscard]] DeviceProperties properties() const;
+  /// Memory that models of this context hold now.
+  [[nodiscard]] MemoryStatistics memory() const;
+
+  /// Whether both are handles to the same context.
+  friend bool operator==(const Context&, const Context&) = default;
+
+ private:
+  friend struct ContextAccess;
+  explicit Context(std::shared_ptr<ContextState> state) noexcept;
+  std::shared_ptr<ContextState> state_;
+};
+
+}  // namespace weft

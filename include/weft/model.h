@@ -1,0 +1,100 @@
+#pragma once
+
+#include <weft/command.h>
+#include <weft/context.h>
+#include <weft/device_tensor.h>
+#include <weft/export.h>
+#include <weft/kernel.h>
+#include <weft/plan/topology.h>
+#include <weft/prepared.h>
+#include <weft/region.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+class Graph;
+struct DefinitionState;
+struct FragmentState;
+
+/// Marks calls in which the caller vouches for what weft cannot see: that kernels access what their specs and bindings
+/// say.
+struct Trusted {
+  explicit Trusted() = default;
+};
+inline constexpr Trusted trusted{};
+
+/// One shape of a model: its commands, and the regions that requests fill and read.
+struct FragmentOptions {
+  std::vector<TensorRegion> inputs = {};
+  std::vector<TensorRegion> outputs = {};
+  std::vector<Command> commands = {};
+  std::string label = {};  ///< For messages and the topology.
+};
+
+/// Validated commands of one shape, with shared weights and code. Owns no slot.
+///
+/// A shared handle to an immutable value; thread-safe. Outlives the definition and the session that it came from.
+class WEFT_API ModelFragment {
+ public:
+  // No move: a handle that is moved from stays one.
+  ModelFragment(const ModelFragment&) = default;
+  ModelFragment& operator=(const ModelFragment&) = default;
+
+  /// Makes a pool of slots for this fragment alone. The pool knows the fragment's regions: `slot.input(x)`,
+  /// `run.output(y)`. Errors: `invalid` for 0 slots or no commands; `out_of_memory`; on any error nothing is kept.
+  [[nodiscard]] PreparedModel prepare(PrepareOptions options = {}) const;
+
+  /// Appends the commands to an unprepared graph. `inputs` take the place of the fragment's input regions without a
+  /// copy; what else it uses gets storage in the graph. Returns the outputs; they have values once the graph is
+  /// prepared and has run.
+  ///
+  /// An output that shares an input's allocation lives in the caller's tensor, which runs then overwrite. Needs
+  /// exclusive use of the graph. Errors, all before the graph changes: `invalid` when the graph is of another context,
+  /// for another number of tensors, a tensor of another graph or descriptor, inputs that overlap where the fragment's
+  /// do not, or commands that reach outside the input that replaces their allocation.
+  [[nodiscard]] std::vector<DeviceTensor> record(Graph& graph, const std::vector<DeviceTensor>& inputs) const;
+
+  [[nodiscard]] const Context& context() const noexcept;
+
+ private:
+  friend class ModelDefinition;
+  explicit ModelFragment(std::shared_ptr<const FragmentState> state) noexcept;
+  std::shared_ptr<const FragmentState> state_;
+};
+
+/// A frozen session: immutable weights and code, whatever the shape.
+///
+/// A shared handle to an immutable value; thread-safe.
+class WEFT_API ModelDefinition {
+ public:
+  ModelDefinition(const ModelDefinition&) = default;
+  ModelDefinition& operator=(const ModelDefinition&) = default;
+
+  [[nodiscard]] const Context& context() const noexcept;
+
+  /// Device bytes of all weights, each once, whatever the number of fragments and slots.
+  [[nodiscard]] std::uint64_t weight_bytes() const noexcept;
+
+  /// What the kernel's launch rule makes of a workload. Pure; its own errors pass through. Errors: `invalid` for a
+  /// kernel of another session, or one without a launch rule.
+  [[nodiscard]] LaunchConfig launch_config(KernelId kernel, std::span<const std::uint64_t> workload) const;
+
+  /// Validates the commands of one shape: all inputs, then all outputs, then the commands in order; the first violation
+  /// is thrown. Allocates no device memory and runs nothing.
+  ///
+  /// The caller vouches that each kernel reads and writes its bound regions as its spec says and nothing else, and that
+  /// a command whose own bindings overlap is safe to run so. Errors: `invalid`, with the command's position and label.
+  [[nodiscard]] ModelFragment fragment(Trusted, FragmentOptions options) const;
+
+ private:
+  friend class ModelSession;
+  explicit ModelDefinition(std::shared_ptr<const DefinitionState> state) noexcept;
+  std::shared_ptr<const DefinitionState> state_;
+};
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+#include "allocation_domain.h"
+
+#include "error_context.h"
+
+#include <spdlog/fmt/fmt.h>
+
+#include <utility>
+
+namespace weft {
+
+void MemoryCounter::add(std::uint64_t bytes, std::uint64_t allocations) noexcept {
+  const std::uint64_t live = live_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+  allocations_.fetch_add(allocations, std::memory_order_relaxed);
+  std::uint64_t peak = peak_.load(std::memory_order_relaxed);
+  while (peak < live && !peak_.compare_exchange_weak(peak, live, std::memory_order_relaxed)) {
+  }
+}
+
+void MemoryCounter::subtract(std::uint64_t bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
+
+MemoryCounters MemoryCounter::snapshot() const noexcept {
+  return {.live_bytes = live_.load(std::memory_order_relaxed),
+          .peak_bytes = peak_.load(std::memory_order_relaxed),
+          .allocations = allocations_.load(std::memory_order_relaxed)};
+}
+
+AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator allocator)
+    : api_(std::move(api)), stream_(create_stream(api_)), allocator_(std::move(allocator)) {}
+
+DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes, const std::string& what) {
+  return in_context(
+      [&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
+      [&]() -> DeviceAddress {
+        if (!allocator_.allocate) {
+          DeviceAddress address = 0;
+          check(api_->allocate(stream, bytes, address), "allocate memory");
+          return address;
+        }
+        void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
+        if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
+        const auto address = reinterpret_cast<DeviceAddress>(memory);
+        if (address % 256 != 0) {
+          allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
+          throw Error(
+              ErrorCode::invalid,
+              fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of 256.", address));
+        }
+        return address;
+      });
+}
+
+void AllocationDomain::release(StreamHandle stream, DeviceAddress address, std::uint64_t bytes) noexcept {
+  if (allocator_.release) {
+    allocator_.release(reinterpret_cast<void*>(address), bytes, reinterpret_cast<void*>(stream));
+  } else {
+    static_cast<void>(api_->free(stream, address));  // Fails only when the device is lost.
+  }
+}
+
+}  // namespace weft

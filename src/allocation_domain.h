@@ -1,0 +1,52 @@
+#pragma once
+
+#include "device/device_api.h"
+#include "device/handles.h"
+#include <weft/context.h>
+#include <weft/statistics.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weft {
+
+/// Thread-safe counters of one kind of memory.
+class MemoryCounter {
+ public:
+  void add(std::uint64_t bytes, std::uint64_t allocations) noexcept;
+  void subtract(std::uint64_t bytes) noexcept;
+  [[nodiscard]] MemoryCounters snapshot() const noexcept;
+
+ private:
+  std::atomic<std::uint64_t> live_{0};
+  std::atomic<std::uint64_t> peak_{0};
+  std::atomic<std::uint64_t> allocations_{0};
+};
+
+/// Where device memory comes from and how it is counted: an open device, a stream that frees are ordered on, an
+/// allocator and counters. Each context and each session has one; buffers keep theirs alive.
+class AllocationDomain {
+ public:
+  AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator allocator);
+
+  [[nodiscard]] const std::shared_ptr<DeviceApi>& api() const noexcept { return api_; }
+  [[nodiscard]] StreamHandle stream() const noexcept { return stream_.get(); }
+
+  /// Memory of `bytes`, for work that follows on `stream`. `what` names it in errors.
+  [[nodiscard]] DeviceAddress allocate(StreamHandle stream, std::uint64_t bytes, const std::string& what);
+  /// Gives it back in the stream's order.
+  void release(StreamHandle stream, DeviceAddress address, std::uint64_t bytes) noexcept;
+
+  MemoryCounter requested;
+  MemoryCounter reserved;
+  MemoryCounter staging;
+
+ private:
+  std::shared_ptr<DeviceApi> api_;
+  UniqueStream stream_;
+  Allocator allocator_;
+};
+
+}  // namespace weft

@@ -1,0 +1,64 @@
+#pragma once
+
+#include "allocation_domain.h"
+#include "buffer.h"
+#include "loaded_kernel.h"
+#include <weft/context.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace weft {
+
+/// weft's own kernels, loaded once a context.
+struct OwnKernels {
+  std::shared_ptr<const LoadedKernel> fill;
+  std::shared_ptr<const LoadedKernel> copy;
+  std::shared_ptr<const LoadedKernel> complete;
+  std::shared_ptr<const LoadedKernel> copy_complete;
+};
+
+/// What is behind a Context.
+class ContextState {
+ public:
+  ContextState(Device device, std::shared_ptr<DeviceApi> api, Allocator allocator);
+  ContextState(const ContextState&) = delete;
+  ContextState& operator=(const ContextState&) = delete;
+  /// Waits for retired streams.
+  ~ContextState();
+
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] DeviceApi& api() const noexcept { return *domain_->api(); }
+  [[nodiscard]] const std::shared_ptr<AllocationDomain>& domain() const noexcept { return domain_; }
+  [[nodiscard]] const OwnKernels& own_kernels() const noexcept { return own_kernels_; }
+
+  /// Takes a stream that may still run and what its work uses, and lets go of both once it has drained.
+  void retire(UniqueStream stream, std::vector<std::shared_ptr<const void>> used) noexcept;
+  /// Lets go of what has drained by now.
+  void reap() noexcept;
+
+ private:
+  struct Retired {
+    UniqueStream stream;
+    std::vector<std::shared_ptr<const void>> used;
+  };
+
+  Device device_;
+  std::shared_ptr<AllocationDomain> domain_;
+  OwnKernels own_kernels_;
+  std::mutex mutex_;
+  std::vector<Retired> retired_;  // Guarded by mutex_.
+};
+
+/// Opens what is behind a Context to the files of the model layer.
+struct ContextAccess {
+  [[nodiscard]] static const std::shared_ptr<ContextState>& state(const Context& context) noexcept {
+    return context.state_;
+  }
+  [[nodiscard]] static Context context(std::shared_ptr<ContextState> state) noexcept {
+    return Context(std::move(state));
+  }
+};
+
+}  // namespace weft

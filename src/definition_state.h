@@ -1,0 +1,34 @@
+#pragma once
+
+#include "loaded_kernel.h"
+#include "operation.h"
+#include <weft/context.h>
+#include <weft/region.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft {
+
+/// A frozen session. Immutable.
+struct DefinitionState {
+  std::uint64_t session;
+  Context context;
+  std::vector<Allocation> allocations;
+  std::vector<std::shared_ptr<const LoadedKernel>> kernels;
+};
+
+/// A validated fragment. Immutable. Its operations name the definition's allocations.
+struct FragmentState {
+  Context context;
+  std::string label;
+  std::vector<Allocation> allocations;
+  std::vector<std::uint64_t> extents;  // Bytes used of each allocation.
+  std::vector<Operation> operations;
+  std::vector<TensorRegion> inputs;
+  std::vector<TensorRegion> outputs;
+};
+
+}  // namespace weft

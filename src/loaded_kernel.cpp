@@ -1,0 +1,125 @@
+#include "loaded_kernel.h"
+
+#include "error_context.h"
+#include <weft/error.h>
+
+#include <spdlog/fmt/fmt.h>
+
+#include <bit>
+#include <string>
+#include <utility>
+
+namespace weft {
+
+namespace {
+
+[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
+
+std::string describe(const Parameter& parameter, std::size_t index) {
+  return parameter.name.empty() ? fmt::format("parameter {}", index)
+                                : fmt::format("parameter {} (\"{}\")", index, parameter.name);
+}
+
+// Block clusters need an attribute of the launch that no node carries yet.
+void require_no_cluster(const Dim3& cluster) {
+  if (cluster == Dim3{}) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("The spec asks for clusters of ({},{},{}) blocks; weft launches none.", cluster.x, cluster.y,
+                          cluster.z));
+}
+
+void validate_parameter(const Parameter& parameter, std::size_t index) {
+  if (parameter.kind == ParameterKind::binding) {
+    if (parameter.size != sizeof(DeviceAddress)) {
+      refuse(fmt::format("The binding {} has {} bytes; a device pointer has {}.", describe(parameter, index),
+                         parameter.size, sizeof(DeviceAddress)));
+    }
+    if (!std::has_single_bit(parameter.required_alignment())) {
+      refuse(fmt::format("The alignment of {} is {} bytes, which is not a power of two.", describe(parameter, index),
+                         parameter.required_alignment()));
+    }
+  }
+  if (parameter.kind == ParameterKind::index && parameter.size != 4 && parameter.size != 8) {
+    refuse(fmt::format("The index {} has {} bytes; an index has 4 or 8.", describe(parameter, index), parameter.size));
+  }
+}
+
+std::uint64_t threads_of(const Dim3& block) {
+  return std::uint64_t{block.x} * block.y * block.z;  // Each axis is at most the device's limit when this is compared.
+}
+
+void validate_block(const KernelSpec& spec, const CompiledKernel& compiled, const DeviceLimits& limits) {
+  const auto axis = [](const char* name, std::uint32_t value, std::uint32_t limit) {
+    if (value == 0 || value > limit)
+      refuse(fmt::format("The block's {} is {}; it must be between 1 and {}.", name, value, limit));
+  };
+  axis("x", spec.block.x, limits.max_block.x);
+  axis("y", spec.block.y, limits.max_block.y);
+  axis("z", spec.block.z, limits.max_block.z);
+  const std::uint64_t threads = threads_of(spec.block);
+  if (threads > limits.max_threads_per_block) {
+    refuse(fmt::format("The block has {} threads; the device allows {}.", threads, limits.max_threads_per_block));
+  }
+  if (threads > compiled.max_threads_per_block) {
+    refuse(fmt::format("The block has {} threads; the kernel is compiled for at most {}.", threads,
+                       compiled.max_threads_per_block));
+  }
+}
+
+void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
+  if (spec.parameters.size() != compiled.parameters.size()) {
+    refuse(fmt::format("The spec has {} parameters; the compiled kernel has {}.", spec.parameters.size(),
+                       compiled.parameters.size()));
+  }
+  for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
+    if (spec.parameters[i].size != compiled.parameters[i].size) {
+      refuse(fmt::format("The spec gives {} {} bytes; the compiled kernel gives it {}.",
+                         describe(spec.parameters[i], i), spec.parameters[i].size, compiled.parameters[i].size));
+    }
+  }
+}
+
+}  // namespace
+
+std::uint32_t LoadedKernel::parameter_bytes() const noexcept {
+  return compiled.parameters.empty() ? 0 : compiled.parameters.back().offset + compiled.parameters.back().size;
+}
+
+LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image) {
+  return in_context([&] { return fmt::format("loading the code image \"{}\"", image.label); },
+                    [&] {
+                      ModuleHandle module{};
+                      const DeviceStatus loaded = api->load(image, module);
+                      if (loaded.code == StatusCode::invalid) {
+                        refuse(fmt::format("The device does not take its {} bytes as a fatbin, a cubin or PTX ({}).",
+                                           image.bytes.size(), loaded.detail));
+                      }
+                      check(loaded, "load code");
+                      return std::make_shared<const UniqueModule>(api, module);
+                    });
+}
+
+std::shared_ptr<const LoadedKernel> load_kernel(DeviceApi& api, LoadedModule module, const KernelSpec& spec) {
+  return in_context([&] { return fmt::format("loading kernel \"{}\"", spec.name()); },
+                    [&] {
+                      auto kernel = std::make_shared<LoadedKernel>();
+                      kernel->spec = spec;
+                      kernel->spec.image.bytes = {};  // The caller's bytes may go once the module is loaded.
+                      kernel->module = std::move(module);
+                      require_no_cluster(spec.cluster);
+                      for (std::size_t i = 0; i < spec.parameters.size(); ++i)
+                        validate_parameter(spec.parameters[i], i);
+                      const DeviceStatus found =
+                          api.find_kernel(kernel->module->get(), spec, kernel->handle, kernel->compiled);
+                      if (found.code == StatusCode::invalid) {
+                        refuse(fmt::format("The code image \"{}\" has no kernel with the symbol \"{}\".",
+                                           spec.image.label, spec.symbol));
+                      }
+                      check(found, "find a kernel");
+                      validate_layout(spec, kernel->compiled);
+                      validate_block(spec, kernel->compiled, api.limits());
+                      return std::shared_ptr<const LoadedKernel>(std::move(kernel));
+                    });
+}
+
+}  // namespace weft

@@ -1,0 +1,224 @@
+// Recording: a fragment's operations become a graph's, with the fragment's allocations resolved to the graph's storage.
+
+#include "record.h"
+
+#include "context_state.h"
+#include "definition_state.h"
+#include "error_context.h"
+#include "graph_state.h"
+#include <weft/error.h>
+#include <weft/graph.h>
+#include <weft/model.h>
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace weft {
+
+namespace {
+
+[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
+
+/// Where a fragment's allocation went: its bytes [base, base + bytes) are those of `storage` onwards.
+struct Bound {
+  Location storage;
+  std::uint64_t base = 0;
+  std::uint64_t bytes = 0;
+};
+
+bool overlap(const Bound& a, const Bound& b) {
+  return a.storage.allocation == b.storage.allocation && a.storage.offset < b.storage.offset + b.bytes &&
+         b.storage.offset < a.storage.offset + a.bytes;
+}
+
+bool same_storage(const Bound& a, const Bound& b) {
+  return a.storage.allocation == b.storage.allocation && a.storage.offset == b.storage.offset && a.bytes == b.bytes &&
+         a.base == b.base;
+}
+
+class Recording {
+ public:
+  Recording(const FragmentState& fragment, GraphState& graph)
+      : fragment_(fragment), graph_(graph), bound_(fragment.allocations.size()) {}
+
+  RecordedTensors record(const std::vector<DeviceTensor>* supplied) {
+    if (!(graph_.context == fragment_.context)) refuse("The graph belongs to another context than the fragment.");
+    if (supplied != nullptr) bind_inputs(*supplied);
+    bind_storage();
+    RecordedTensors tensors{tensors_of("inputs", fragment_.inputs), tensors_of("outputs", fragment_.outputs)};
+    std::vector<Operation> operations = resolved_operations();
+
+    // Nothing is refused from here on.
+    graph_.allocations.reserve(graph_.allocations.size() + added_.size());
+    graph_.operations.reserve(graph_.operations.size() + operations.size());
+    std::ranges::move(added_, std::back_inserter(graph_.allocations));
+    std::ranges::move(operations, std::back_inserter(graph_.operations));
+    return tensors;
+  }
+
+ private:
+  void bind_inputs(const std::vector<DeviceTensor>& supplied) {
+    if (supplied.size() != fragment_.inputs.size()) {
+      refuse(
+          fmt::format("{} tensors are given; the fragment has {} inputs.", supplied.size(), fragment_.inputs.size()));
+    }
+    for (std::size_t i = 0; i < supplied.size(); ++i) {
+      in_context([&] { return fmt::format("binding inputs[{}]", i); },
+                 [&] { bind_input(fragment_.inputs[i], supplied[i]); });
+    }
+  }
+
+  void bind_input(const TensorRegion& input, const DeviceTensor& tensor) {
+    if (DeviceTensorAccess::graph(tensor) != graph_.id) refuse("The tensor belongs to another graph.");
+    if (!(tensor.desc() == input.desc)) {
+      refuse(fmt::format("The tensor is {}; the fragment's input is {}.", to_string(tensor.desc()),
+                         to_string(input.desc)));
+    }
+    const Bound candidate{DeviceTensorAccess::location(tensor), input.offset, tensor.desc().bytes()};
+    for (std::size_t other = 0; other < bound_.size(); ++other) {
+      if (other != input.allocation && bound_[other] && overlap(*bound_[other], candidate)) {
+        refuse(
+            fmt::format("The tensor overlaps the one bound to allocation \"{}\"; the fragment's order was inferred for "
+                        "distinct memory.",
+                        fragment_.allocations[other].label));
+      }
+    }
+    for (const Allocation& allocation : fragment_.allocations) {
+      if (allocation.weight != nullptr &&
+          graph_.allocations[candidate.storage.allocation].weight == allocation.weight) {
+        refuse(fmt::format("The tensor is the weight \"{}\" of the fragment.", allocation.label));
+      }
+    }
+    std::optional<Bound>& bound = bound_[input.allocation];
+    if (bound && !same_storage(*bound, candidate)) {
+      refuse(fmt::format("Two inputs of allocation \"{}\" are given different tensors.",
+                         fragment_.allocations[input.allocation].label));
+    }
+    bound = candidate;
+  }
+
+  void bind_storage() {
+    for (std::size_t i = 0; i < fragment_.allocations.size(); ++i) {
+      if (bound_[i]) continue;
+      const Allocation& allocation = fragment_.allocations[i];
+      if (allocation.weight != nullptr) {
+        bound_[i] = Bound{{weight_storage(allocation), 0}, 0, allocation.bytes};
+      } else if (fragment_.extents[i] > 0) {
+        bound_[i] = Bound{
+            {add({allocation.label, fragment_.extents[i], allocation.placement, nullptr}), 0}, 0, fragment_.extents[i]};
+      }
+    }
+  }
+
+  // A weight is one allocation of the graph, however many fragments read it.
+  std::uint32_t weight_storage(const Allocation& weight) {
+    for (const auto* allocations : {&graph_.allocations, &added_}) {
+      const auto found = std::ranges::find(*allocations, weight.weight, &Allocation::weight);
+      if (found == allocations->end()) continue;
+      const auto index = static_cast<std::size_t>(found - allocations->begin());
+      return static_cast<std::uint32_t>(allocations == &added_ ? graph_.allocations.size() + index : index);
+    }
+    return add(weight);
+  }
+
+  std::uint32_t add(Allocation allocation) {
+    added_.push_back(std::move(allocation));
+    return static_cast<std::uint32_t>(graph_.allocations.size() + added_.size() - 1);
+  }
+
+  [[nodiscard]] Location resolve(std::uint32_t allocation, std::uint64_t offset, std::uint64_t bytes) const {
+    const Bound& bound = bound_[allocation].value();
+    const std::string& label = fragment_.allocations[allocation].label;
+    if (offset < bound.base) {
+      refuse(fmt::format("The access at byte {} of allocation \"{}\" precedes the input bound at byte {}.", offset,
+                         label, bound.base));
+    }
+    if (offset - bound.base > bound.bytes || bytes > bound.bytes - (offset - bound.base)) {
+      refuse(fmt::format("The access to {} bytes at byte {} of allocation \"{}\" passes the {} bytes bound at byte {}.",
+                         bytes, offset, label, bound.bytes, bound.base));
+    }
+    return {bound.storage.allocation, bound.storage.offset + (offset - bound.base)};
+  }
+
+  [[nodiscard]] std::vector<DeviceTensor> tensors_of(const char* what, const std::vector<TensorRegion>& regions) const {
+    std::vector<DeviceTensor> tensors;
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+      const TensorRegion& region = regions[i];
+      const Location location =
+          in_context([&] { return fmt::format("resolving {}[{}]", what, i); },
+                     [&] { return resolve(region.allocation, region.offset, region.desc.bytes()); });
+      tensors.push_back(DeviceTensorAccess::make(region.desc, graph_.id, location.allocation, location.offset));
+    }
+    return tensors;
+  }
+
+  [[nodiscard]] std::vector<Operation> resolved_operations() const {
+    const auto first = static_cast<std::uint32_t>(graph_.operations.size());
+    std::vector<Operation> operations = fragment_.operations;
+    for (std::size_t i = 0; i < operations.size(); ++i) {
+      in_context([&] { return fmt::format("resolving commands[{}]", i); },
+                 [&] { resolve_operation(operations[i], first); });
+    }
+    return operations;
+  }
+
+  void resolve_operation(Operation& operation, std::uint32_t first) const {
+    for (ByteUse& use : operation.uses.uses) {
+      const Location location = resolve(use.allocation, use.begin, use.end - use.begin);
+      use = {location.allocation, location.offset, location.offset + (use.end - use.begin), use.access};
+    }
+    for (std::uint32_t& earlier : operation.uses.after) earlier += first;
+    if (auto* fill = std::get_if<FillOperation>(&operation.action)) {
+      fill->destination = resolve(fill->destination.allocation, fill->destination.offset, fill->bytes);
+    }
+    if (auto* dispatch = std::get_if<DispatchOperation>(&operation.action)) {
+      for (PointerSlot& pointer : dispatch->pointers) {
+        require_aligned(*dispatch, pointer);
+        pointer.target = resolve(pointer.target.allocation, pointer.target.offset, 0);
+      }
+    }
+  }
+
+  // An input may bring another alignment than the region that it replaces.
+  void require_aligned(const DispatchOperation& dispatch, const PointerSlot& pointer) const {
+    const Location target = resolve(pointer.target.allocation, pointer.target.offset, 0);
+    const KernelSpec& spec = dispatch.kernel->spec;
+    for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
+      const Parameter& parameter = spec.parameters[i];
+      if (parameter.kind != ParameterKind::binding ||
+          dispatch.kernel->compiled.parameters[i].offset != pointer.block_offset)
+        continue;
+      if (target.offset % parameter.required_alignment() != 0) {
+        refuse(
+            fmt::format("Argument {} (\"{}\") of \"{}\" comes to stand at byte {} of its storage; the kernel needs a "
+                        "multiple of {}.",
+                        i, parameter.name, spec.name(), target.offset, parameter.required_alignment()));
+      }
+    }
+  }
+
+  const FragmentState& fragment_;
+  GraphState& graph_;
+  std::vector<std::optional<Bound>> bound_;  // By allocation of the fragment.
+  std::vector<Allocation> added_;            // To follow the graph's allocations.
+};
+
+}  // namespace
+
+RecordedTensors record_fragment(const FragmentState& fragment, GraphState& graph,
+                                const std::vector<DeviceTensor>* inputs) {
+  return in_context([] { return std::string("recording a fragment"); },
+                    [&] { return Recording(fragment, graph).record(inputs); });
+}
+
+std::vector<DeviceTensor> ModelFragment::record(Graph& graph, const std::vector<DeviceTensor>& inputs) const {
+  return record_fragment(*state_, GraphAccess::state(graph), &inputs).outputs;
+}
+
+}  // namespace weft

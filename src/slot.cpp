@@ -1,0 +1,120 @@
+#include "slot.h"
+
+#include "error_context.h"
+#include <weft/error.h>
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace weft {
+
+namespace {
+
+constexpr std::uint64_t kCanaryBytes = kArenaAlignment;
+constexpr std::uint8_t kCanary = 0xC7;
+
+}  // namespace
+
+Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::shared_ptr<const PinnedBuffer> pinned,
+           std::uint64_t pinned_offset, bool separate_allocations)
+    : context_(context),
+      plan_(std::move(plan)),
+      pinned_(std::move(pinned)),
+      pinned_offset_(pinned_offset),
+      stream_(create_stream(context.domain()->api())),
+      graph_(build_graph(context.domain()->api(), *plan_, place(separate_allocations))),
+      word_(reinterpret_cast<std::uint64_t*>(staging(plan_->word).data())) {
+  check(context_.api().upload(graph_.executable.get(), stream_.get()), "upload a graph");
+}
+
+Slot::~Slot() {
+  graph_ = {};
+  memory_.clear();
+  context_.retire(std::move(stream_), {pinned_, plan_});
+}
+
+void Slot::settle() { check(context_.api().synchronize_stream(stream_.get()), "wait for a new slot"); }
+
+bool Slot::try_reserve() noexcept {
+  if (reserved_.load(std::memory_order_relaxed) || reserved_.exchange(true, std::memory_order_acquire)) return false;
+  if (has_drained()) return true;
+  release();
+  return false;
+}
+
+std::uint64_t Slot::launch() {
+  check(context_.api().launch(graph_.executable.get(), stream_.get()), "launch a graph");
+  const std::uint64_t run = launched_.load(std::memory_order_relaxed) + 1;
+  launched_.store(run, std::memory_order_relaxed);
+  return run;
+}
+
+void Slot::require_progress(std::uint64_t run) const {
+  const DeviceStatus status = context_.api().query_stream(stream_.get());
+  if (status.code == StatusCode::not_ready) return;
+  check(status, "finish a run");
+  if (!has_finished(run)) {
+    throw Error(ErrorCode::internal,
+                fmt::format("The stream of graph \"{}\" drained, but its run {} did not report completion.",
+                            plan_->topology.title, run));
+  }
+}
+
+std::span<std::byte> Slot::staging(std::uint32_t allocation) const noexcept {
+  return {pinned_->host() + pinned_offset_ + plan_->pinned.offsets[allocation], plan_->allocations[allocation].bytes};
+}
+
+DeviceAddress Slot::allocate(const std::string& what, std::uint64_t bytes, std::uint64_t requested,
+                             std::uint64_t allocations, std::uint64_t canary) {
+  memory_.emplace_back(context_.domain(), stream_.get(), canary + bytes, requested, allocations, what);
+  const DeviceAddress address = memory_.back().address();
+  if (canary > 0) check(context_.api().fill(stream_.get(), {address, canary, kCanary}), "fill a canary");
+  check(context_.api().fill(stream_.get(), {address + canary, bytes, 0}), "zero a slot's memory");
+  return address + canary;
+}
+
+std::vector<DeviceAddress> Slot::place(bool separate_allocations) {
+  const std::vector<Allocation>& allocations = plan_->allocations;
+  const std::string arena_name = fmt::format("a slot of graph \"{}\"", plan_->topology.title);
+  DeviceAddress arena = 0;
+  if (!separate_allocations)
+    arena = allocate(arena_name, plan_->device.reserved, plan_->requested_bytes, plan_->requested_allocations, 0);
+  std::vector<DeviceAddress> addresses(allocations.size(), 0);
+  for (std::size_t i = 0; i < allocations.size(); ++i) {
+    if (allocations[i].weight != nullptr) {
+      addresses[i] = allocations[i].weight->address();
+    } else if (allocations[i].placement == Placement::shared) {
+      addresses[i] = pinned_->device() + pinned_offset_ + plan_->pinned.offsets[i];
+    } else if (separate_allocations) {
+      const bool is_asked_for = i < plan_->graph_allocations;
+      addresses[i] = allocate(fmt::format("\"{}\" of {}", allocations[i].label, arena_name), allocations[i].bytes,
+                              is_asked_for ? allocations[i].bytes : 0, is_asked_for ? 1 : 0, kCanaryBytes);
+    } else {
+      addresses[i] = arena + plan_->device.offsets[i];
+    }
+  }
+  return addresses;
+}
+
+void Slot::check_canaries() const {
+  std::vector<std::uint8_t> bytes(kCanaryBytes);
+  auto memory = memory_.begin();
+  for (const Allocation& allocation : plan_->allocations) {
+    if (allocation.weight != nullptr || allocation.placement != Placement::device) continue;
+    check(context_.api().copy(stream_.get(),
+                              {reinterpret_cast<DeviceAddress>(bytes.data()), memory->address(), kCanaryBytes}),
+          "read a canary");
+    check(context_.api().synchronize_stream(stream_.get()), "read a canary");
+    ++memory;
+    const auto changed =
+        std::ranges::find_if(bytes.rbegin(), bytes.rend(), [](std::uint8_t byte) { return byte != kCanary; });
+    if (changed == bytes.rend()) continue;
+    throw Error(ErrorCode::failed, fmt::format("A byte {} before the start of \"{}\" of graph \"{}\" was overwritten.",
+                                               changed - bytes.rbegin() + 1, allocation.label, plan_->topology.title));
+  }
+}
+
+}  // namespace weft

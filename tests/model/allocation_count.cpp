@@ -1,0 +1,34 @@
+#include "model/allocation_count.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+// In a source of its own: where the compiler sees both ends of an allocation, it takes `free` for a mismatch.
+
+namespace weft::test {
+
+thread_local AllocationCount allocation_count;
+
+namespace {
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  ++(allocation_count.in_device_call ? allocation_count.inside : allocation_count.outside);
+  void* memory = nullptr;
+  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0)
+    throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+}  // namespace weft::test
+
+void* operator new(std::size_t bytes) { return weft::test::allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return weft::test::allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }

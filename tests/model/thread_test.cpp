@@ -1,0 +1,119 @@
+#include "catch.h"
+#include "support/device.h"
+#include "support/model_fixture.h"
+#include <weft/weft.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+constexpr std::uint64_t kCount = 64;
+
+/// Runs `body(i)` on threads of their own and waits for all. Catch2's assertions are for the caller: bodies count.
+template <class Body>
+void on_threads(std::uint32_t count, const Body& body) {
+  std::vector<std::thread> threads;
+  for (std::uint32_t i = 0; i < count; ++i) threads.emplace_back([&body, i] { body(i); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+TEST_CASE("Eight threads share a pool of four slots and get their own answers", "[model][S71]") {
+  constexpr std::uint32_t kThreads = 8;
+  constexpr std::uint32_t kRequests = 60;
+  PreparedModel prepared = XorModel(kCount).fragment.prepare({.slots = 4});
+  std::atomic<std::uint32_t> right{0};
+  on_threads(kThreads, [&](std::uint32_t thread) {
+    PreparedModel handle = prepared;
+    for (std::uint32_t i = 0; i < kRequests; ++i) {
+      const std::vector<std::uint8_t> input = fresh_bytes(kCount, thread * kRequests + i);
+      if (infer(handle, input) == xored(input, 0xff)) ++right;
+    }
+  });
+  CHECK(right == kThreads * kRequests);
+  CHECK(prepared.is_idle());
+}
+
+TEST_CASE("A request moves from thread to thread", "[model][S71]") {
+  PreparedModel prepared = XorModel(kCount).fragment.prepare();
+  const std::vector<std::uint8_t> input = fresh_bytes(kCount, 1);
+  std::optional<ModelSlot> slot = prepared.try_acquire();
+  std::optional<Inference> run;
+  std::vector<std::uint8_t> output;
+  std::thread([&] { std::ranges::copy(input, slot.value().input<std::uint8_t>(0).begin()); }).join();
+  std::thread([&] { run = std::move(*slot).submit(); }).join();
+  std::thread([&] { output = result(*run); }).join();
+  std::thread([&] { run.reset(); }).join();
+  CHECK(output == xored(input, 0xff));
+  CHECK(prepared.try_acquire().has_value());
+}
+
+TEST_CASE("One fragment is prepared on two threads at once", "[model][S71]") {
+  const XorModel model(kCount);
+  std::atomic<std::uint32_t> right{0};
+  on_threads(2, [&](std::uint32_t thread) {
+    for (std::uint32_t i = 0; i < 10; ++i) {
+      PreparedModel prepared = model.fragment.prepare({.slots = 2});
+      const std::vector<std::uint8_t> input = fresh_bytes(kCount, thread * 10 + i);
+      if (infer(prepared, input) == xored(input, 0xff)) ++right;
+    }
+  });
+  CHECK(right == 20);
+  CHECK(eventually([&] { return model.fragment.context().memory().staging.live_bytes == 0; }));
+  CHECK(model.fragment.context().memory().requested.live_bytes == 0);
+}
+
+TEST_CASE("Many threads use the device first at once", "[model]") {
+  constexpr std::uint32_t kThreads = 8;
+  std::atomic<std::uint32_t> right{0};
+  on_threads(kThreads, [&](std::uint32_t thread) {
+    PreparedModel prepared = XorModel(kCount).fragment.prepare();
+    const std::vector<std::uint8_t> input = fresh_bytes(kCount, thread);
+    if (infer(prepared, input) == xored(input, 0xff)) ++right;
+  });
+  CHECK(right == kThreads);
+}
+
+TEST_CASE("One definition makes fragments on many threads", "[model][S71]") {
+  TestSession test;
+  const auto x = test.session.allocate<std::uint8_t>({kCount});
+  const auto y = test.session.allocate<std::uint8_t>({kCount});
+  const ModelDefinition model = test.freeze();
+  std::atomic<std::uint32_t> right{0};
+  on_threads(4, [&](std::uint32_t thread) {
+    const auto mask = static_cast<std::uint8_t>(thread);
+    PreparedModel prepared =
+        model.fragment(trusted, {.inputs = {x}, .outputs = {y}, .commands = {test.xor_of(x, y, mask)}}).prepare();
+    const std::vector<std::uint8_t> input = fresh_bytes(kCount, thread);
+    if (infer(prepared, input) == xored(input, mask)) ++right;
+  });
+  CHECK(right == 4);
+}
+
+TEST_CASE("Models are dropped on one thread while another serves in the same context", "[model]") {
+  const Context context = Context::open(test_device());
+  PreparedModel serving = XorModel(TestSession(context), kCount, 0xff).fragment.prepare({.slots = 2});
+  std::atomic<std::uint32_t> right{0};
+  on_threads(2, [&](std::uint32_t thread) {
+    for (std::uint32_t i = 0; i < 20; ++i) {
+      if (thread == 0) {
+        PreparedModel brief = XorModel(TestSession(context), kCount, 0xff).fragment.prepare();
+        static_cast<void>(submit(brief, fresh_bytes(kCount, i)));
+      } else {
+        const std::vector<std::uint8_t> input = fresh_bytes(kCount, i);
+        if (infer(serving, input) == xored(input, 0xff)) ++right;
+      }
+    }
+  });
+  CHECK(right == 20);
+}
+
+}  // namespace weft::test

@@ -1,0 +1,156 @@
+#include "digits.h"
+#include "digits/digits.h"
+#include "digits/test_set.h"
+#include "line.h"
+#include "machine.h"
+#include "measure.h"
+#include "report.h"
+#include "runner.h"
+#include "support/device_option.h"
+#include "support/program.h"
+#include "support/slots_option.h"
+#include "weft_runner.h"
+#include <weft/context.h>
+#include <weft/error.h>
+
+#if WEFT_CUDA
+#include "raw_twin.h"
+#endif
+
+#include <CLI/CLI.hpp>
+#include <spdlog/fmt/fmt.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+
+// Measures weft beside hand-written CUDA of the same work, in turns in one process.
+
+namespace {
+
+using namespace weft::bench;
+
+struct Options {
+  std::string work;
+  std::uint32_t slots = 16;
+  std::uint32_t batch = 32;
+  std::uint32_t nodes = 1;
+  std::size_t repetitions = 9;
+  std::size_t requests = 0;  // 0: what the device does in little time.
+  std::string data = "tests/data";
+  std::string json;
+};
+
+/// Both sides of a work, and the requests that they are asked.
+struct Contest {
+  Exchange exchange;
+  std::unique_ptr<Runner> weft;
+  std::unique_ptr<Runner> raw;  ///< Empty on the host device.
+};
+
+bool is_gpu(const weft::Context& context) { return context.device().kind == weft::Device::Kind::cuda; }
+
+Contest make_line(const weft::Context& context, const Options& options) {
+  Contest contest{line_exchange(options.nodes),
+                  std::make_unique<WeftRunner>(prepare_line(context, options.nodes, options.slots)), nullptr};
+#if WEFT_CUDA
+  if (is_gpu(context)) contest.raw = raw_line(context.device().ordinal, options.nodes, options.slots);
+#endif
+  return contest;
+}
+
+Contest make_digits(const weft::Context& context, const Options& options) {
+  namespace digits = weft::digits;
+  const std::filesystem::path folder = options.data;
+  const digits::Layers layers = digits::read_layers(folder / digits::kModelFile);
+  const digits::TestSet set = digits::read_test_set(folder / digits::kTestFile, digits::widths(layers));
+  const digits::Model model = digits::build(context, layers, options.batch);
+  Contest contest{digits_exchange(set, options.batch),
+                  std::make_unique<WeftRunner>(digits::prepare(model, {.slots = options.slots})), nullptr};
+#if WEFT_CUDA
+  if (is_gpu(context)) contest.raw = raw_digits(context.device().ordinal, layers, options.batch, options.slots);
+#endif
+  return contest;
+}
+
+Volume volume_of(const weft::Context& context, const Options& options) {
+  constexpr std::size_t kGpuRequests = 2000;
+  constexpr std::size_t kHostRequests = 100;
+  constexpr std::size_t kThroughputFactor = 10;
+  const std::size_t requests =
+      options.requests != 0 ? options.requests : (is_gpu(context) ? kGpuRequests : kHostRequests);
+  return {options.slots, requests, kThroughputFactor * requests};
+}
+
+void measure(Contest& contest, const Volume& volume, std::size_t repetitions, Report& report) {
+  Meter weft("weft", *contest.weft, contest.exchange);
+  if (contest.raw == nullptr) {
+    for (std::size_t i = 0; i < repetitions; ++i) report.weft.push_back(weft.measure(volume));
+    return;
+  }
+  Meter raw("the raw twin", *contest.raw, contest.exchange);
+  for (std::size_t i = 0; i < repetitions; ++i) {
+    // Who goes first changes, so that neither has the warmer GPU throughout.
+    if (i % 2 == 0) report.raw.push_back(raw.measure(volume));
+    report.weft.push_back(weft.measure(volume));
+    if (i % 2 == 1) report.raw.push_back(raw.measure(volume));
+  }
+}
+
+void append(const std::string& path, const std::string& lines) {
+  std::ofstream file(path, std::ios::app);
+  file << lines;
+  file.close();
+  if (!file) throw weft::Error(weft::ErrorCode::io, fmt::format("The file \"{}\" cannot be written.", path));
+}
+
+int run(weft::Device device, const Options& options) {
+  const weft::Context context = weft::Context::open(device);
+  const bool is_line = options.work == "line";
+  Contest contest = is_line ? make_line(context, options) : make_digits(context, options);
+  const Volume volume = volume_of(context, options);
+  Report report{.work = options.work, .parameters = {}, .machine = describe_machine(context), .weft = {}, .raw = {}};
+  report.parameters = {{is_line ? "nodes" : "batch", is_line ? options.nodes : options.batch},
+                       {"bytes_in", contest.exchange.input_floats() * sizeof(float)},
+                       {"bytes_out", contest.exchange.answer_floats() * sizeof(float)},
+                       {"slots", options.slots},
+                       {"repetitions", options.repetitions},
+                       {"latency_requests", volume.latency_requests},
+                       {"throughput_requests", volume.throughput_requests}};
+  measure(contest, volume, options.repetitions, report);
+  const std::string text = to_text(report);
+  fmt::print("{}", text);
+  if (!options.json.empty()) append(options.json, to_json_lines(report));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Measures weft beside hand-written CUDA of the same work, in turns in one process. Every answer is checked; a "
+      "run\n"
+      "with a wrong one prints no figure. On the host device there is no twin.\n"
+      "digits: the model of --data. line: a chain of kernels that scale 1024 floats, 4 KiB in and out.",
+      "weft-bench");
+  Options options;
+  app.add_option("work", options.work, "digits or line")->required()->check(CLI::IsMember({"digits", "line"}));
+  const weft::tools::DeviceOption device(app, "auto");
+  weft::tools::add_slots_option(app, options.slots);
+  app.add_option("--batch", options.batch, "digits: images of a request")->capture_default_str();
+  app.add_option("--nodes", options.nodes, "line: kernels of a request")->capture_default_str();
+  app.add_option("--repetitions", options.repetitions, "How often each side is measured")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--requests", options.requests,
+                 "Requests of a repetition, one in flight; ten times as many with all slots in flight (2000 on a GPU, "
+                 "100 on the host device)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--data", options.data, "digits: folder of the model and its test set")->capture_default_str();
+  app.add_option("--json", options.json, "Appends JSON lines to this file");
+  return weft::tools::run_program(app, argc, argv, [&] { return run(device.choose(), options); });
+}

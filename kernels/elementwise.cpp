@@ -43,7 +43,7 @@ void scale_reference(const HostLaunch& launch) {
 KernelSpec make_spec(std::string label, std::vector<Parameter> parameters, void (*reference)(const HostLaunch&)) {
   LaunchRule launch = count_rule(label);
   return shipped_spec({.label = std::move(label),
-                       .image = elementwise_image(),
+                       .image = {elementwise_image(), "weft elementwise"},
                        .threads = elementwise_block::kThreads,
                        .parameters = std::move(parameters),
                        .launch = std::move(launch),

@@ -110,7 +110,7 @@ void linear_split_reference(const HostLaunch& launch) {
 KernelSpec make_spec(std::string label, std::vector<Parameter> parameters, LaunchRule launch,
                      void (*reference)(const HostLaunch&)) {
   return shipped_spec({.label = std::move(label),
-                       .image = linear_image(),
+                       .image = {linear_image(), "weft linear"},
                        .threads = linear_tile::kThreads,
                        .static_shared_bytes = linear_tile::kSharedBytes,
                        .parameters = std::move(parameters),

@@ -13,7 +13,7 @@ KernelSpec shipped_spec(ShippedKernel kernel) {
 
   KernelSpec spec;
   spec.symbol = "weft_" + kernel.label + "_f32";
-  spec.image = {kernel.image, "weft " + kernel.label};
+  spec.image = std::move(kernel.image);
   spec.label = std::move(kernel.label);
   spec.block = {kernel.threads, 1, 1};
   spec.parameters = std::move(kernel.parameters);

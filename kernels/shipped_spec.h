@@ -3,10 +3,8 @@
 #include <weft/kernel.h>
 #include <weft/typed_kernel.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +13,7 @@ namespace weft::kernels {
 /// What differs between the specs of the shipped kernels.
 struct ShippedKernel {
   std::string label;  ///< "linear": the symbol is weft_linear_f32.
-  std::span<const std::byte> image;
+  CodeImage image;
   std::uint32_t threads = 0;  ///< Of a block, and the launch bound.
   std::uint32_t static_shared_bytes = 0;
   std::vector<Parameter> parameters;

@@ -49,6 +49,14 @@ void Buffer::adopt(std::shared_ptr<AllocationDomain> domain) noexcept {
   domain_->reserved.add(bytes_, 1);
 }
 
+void copy_now(DeviceApi& api, StreamHandle stream, const CopyNode& copy, const std::string& action) {
+  check(api.copy(stream, copy), action);
+  const DeviceStatus done = api.synchronize_stream(stream);
+  // The caller's memory goes with the error; the copy must not run into it.
+  if (!done.ok()) static_cast<void>(api.synchronize_stream(stream));
+  check(done, action);
+}
+
 PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what)
     : domain_(std::move(domain)), bytes_(bytes) {
   in_context([&] { return fmt::format("allocating {} bytes of pinned host memory for {}", bytes, what); },

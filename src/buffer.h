@@ -37,6 +37,10 @@ class Buffer {
   std::uint64_t allocations_ = 0;
 };
 
+/// Copies at once: queued on `stream` and waited for. One side may be pageable host memory, which nothing uses any more
+/// when this returns or throws, unless the device is lost.
+void copy_now(DeviceApi& api, StreamHandle stream, const CopyNode& copy, const std::string& action);
+
 /// Pinned host memory of a context. Freed when destroyed: no queued work may use it then. Move-only.
 class PinnedBuffer {
  public:

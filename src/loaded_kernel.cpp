@@ -112,8 +112,8 @@ std::shared_ptr<const LoadedKernel> load_kernel(DeviceApi& api, LoadedModule mod
                       const DeviceStatus found =
                           api.find_kernel(kernel->module->get(), spec, kernel->handle, kernel->compiled);
                       if (found.code == StatusCode::invalid) {
-                        refuse(fmt::format("The code image \"{}\" has no kernel with the symbol \"{}\".",
-                                           spec.image.label, spec.symbol));
+                        refuse(fmt::format("The code image \"{}\" gives no kernel with the symbol \"{}\": {}.",
+                                           spec.image.label, spec.symbol, found.detail));
                       }
                       check(found, "find a kernel");
                       validate_layout(spec, kernel->compiled);

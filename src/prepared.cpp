@@ -1,6 +1,7 @@
 #include "completion_word.h"
 #include "context_state.h"
 #include "definition_state.h"
+#include "device/own_kernels.h"
 #include "graph_state.h"
 #include "record.h"
 #include "slot_pool.h"
@@ -174,6 +175,10 @@ NodeCounts PreparedModel::node_counts(std::uint32_t index) const {
       throw Error(ErrorCode::internal,
                   fmt::format("The device's graph has a node \"{}\" that weft did not add.", node.symbol));
     using Kind = GraphReadBack::NodeReadBack::Kind;
+    if (own->second && node.kind == Kind::kernel && !own::is_own_symbol(node.symbol)) {
+      throw Error(ErrorCode::internal,
+                  fmt::format("A node of weft's own runs \"{}\", which is none of weft's kernels.", node.symbol));
+    }
     ++(own->second ? counts.own_nodes : node.kind == Kind::fill ? counts.memset_nodes : counts.kernel_nodes);
   }
   return counts;

@@ -116,12 +116,10 @@ TensorRegion ModelSession::weight(const HostTensor& tensor) {
                                   tensor.desc.bytes(), tensor.bytes.size()));
         }
         const std::uint64_t bytes = tensor.desc.bytes();
-        DeviceApi& api = *session.domain->api();
         auto buffer = std::make_shared<Buffer>(session.domain, session.domain->stream(), bytes, bytes, 1, tensor.label);
-        check(api.copy(session.domain->stream(),
-                       {buffer->address(), reinterpret_cast<DeviceAddress>(tensor.bytes.data()), bytes}),
-              "copy to the device");
-        check(api.synchronize_stream(session.domain->stream()), "wait for a copy");
+        copy_now(*session.domain->api(), session.domain->stream(),
+                 {buffer->address(), reinterpret_cast<DeviceAddress>(tensor.bytes.data()), bytes},
+                 "copy to the device");
         return {
             session.add(
                 {.label = tensor.label, .bytes = bytes, .placement = Placement::device, .weight = std::move(buffer)}),

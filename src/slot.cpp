@@ -104,10 +104,8 @@ void Slot::check_canaries() const {
   auto memory = memory_.begin();
   for (const Allocation& allocation : plan_->allocations) {
     if (allocation.weight != nullptr || allocation.placement != Placement::device) continue;
-    check(context_.api().copy(stream_.get(),
-                              {reinterpret_cast<DeviceAddress>(bytes.data()), memory->address(), kCanaryBytes}),
-          "read a canary");
-    check(context_.api().synchronize_stream(stream_.get()), "read a canary");
+    copy_now(context_.api(), stream_.get(),
+             {reinterpret_cast<DeviceAddress>(bytes.data()), memory->address(), kCanaryBytes}, "read a canary");
     ++memory;
     const auto changed =
         std::ranges::find_if(bytes.rbegin(), bytes.rend(), [](std::uint8_t byte) { return byte != kCanary; });

@@ -9,7 +9,9 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace weft {
@@ -44,6 +46,12 @@ std::vector<std::shared_ptr<const SlotPlan>> plan_slots(Context& context,
   return plans;
 }
 
+// So that a program can be run under a memory checker as it is.
+bool environment_separates_allocations() {
+  const char* value = std::getenv("WEFT_SEPARATE_ALLOCATIONS");
+  return value != nullptr && std::string_view(value) == "1";
+}
+
 std::uint64_t pinned_bytes(const std::vector<std::shared_ptr<const SlotPlan>>& plans) {
   std::uint64_t total = 0;
   for (const auto& plan : plans) {
@@ -75,6 +83,7 @@ SlotPool::SlotPool(const Context& context, const std::function<InferenceGraph(Co
       options_(options),
       input_regions_(std::move(input_regions)),
       output_regions_(std::move(output_regions)) {
+  options_.separate_allocations = options_.separate_allocations || environment_separates_allocations();
   if (options_.slots == 0) refuse("A prepared model has at least 1 slot; 0 are asked for.");
   ContextState& state = *ContextAccess::state(context_);
   state.reap();

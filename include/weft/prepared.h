@@ -39,6 +39,7 @@ struct PrepareOptions {
       std::chrono::microseconds(200);  ///< How long waits spin before they sleep between looks.
   /// For debugging: every region has an allocation of its own that ends where the region ends, so that memory checkers
   /// see the first byte beyond it, and begins behind a canary that `check_canaries` looks at.
+  /// WEFT_SEPARATE_ALLOCATIONS=1 in the environment does the same for every prepare of a process.
   bool separate_allocations = false;
 };
 

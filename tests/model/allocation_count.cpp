@@ -13,11 +13,17 @@ thread_local AllocationCount allocation_count;
 
 namespace {
 
-void* allocate(std::size_t bytes, std::size_t alignment) {
+/// Null when there is no memory.
+void* try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
   ++(allocation_count.in_device_call ? allocation_count.inside : allocation_count.outside);
   void* memory = nullptr;
-  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0)
-    throw std::bad_alloc();
+  if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0) return nullptr;
+  return memory;
+}
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  void* memory = try_allocate(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
@@ -27,6 +33,10 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 void* operator new(std::size_t bytes) { return weft::test::allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return weft::test::allocate(bytes, static_cast<std::size_t>(alignment));
+}
+// Part of the set: the library's stable_sort allocates by it.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return weft::test::try_allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }

@@ -12,20 +12,16 @@ namespace {
 using Vector = uint4;
 constexpr std::uint64_t kVectorBytes = sizeof(Vector);
 
-/// This thread's place among all threads of the grid, whatever the grid's shape.
+/// This thread's place among all threads of the grid. weft launches these kernels with one-dimensional grids and
+/// blocks.
 struct GridThread {
   std::uint64_t index;
   std::uint64_t count;
 };
 
-__device__ std::uint64_t blocks_of_grid() { return static_cast<std::uint64_t>(gridDim.x) * gridDim.y * gridDim.z; }
-
 __device__ GridThread grid_thread() {
-  const std::uint64_t block =
-      (static_cast<std::uint64_t>(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-  const std::uint32_t thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-  const std::uint32_t threads = blockDim.x * blockDim.y * blockDim.z;
-  return {block * threads + thread, blocks_of_grid() * threads};
+  return {static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x,
+          static_cast<std::uint64_t>(gridDim.x) * blockDim.x};
 }
 
 /// A range cut into bytes before the first vector, whole aligned vectors, and bytes after the last.
@@ -62,8 +58,7 @@ __device__ void copy_bytes(std::byte* dst, const std::byte* src, std::uint64_t b
 /// A release is cumulative: a host thread that loads this n with acquire also sees every write that this thread had
 /// seen or that happened before what it had seen, by whichever thread of the device. System scope, because the host
 /// reads it.
-__device__ void publish(std::uint64_t* counter, std::uint64_t* word) {
-  const std::uint64_t n = *counter + 1;
+__device__ void publish(std::uint64_t* counter, std::uint64_t* word, std::uint64_t n) {
   *counter = n;
   ::cuda::atomic_ref<std::uint64_t, ::cuda::thread_scope_system>(*word).store(n, ::cuda::memory_order_release);
 }
@@ -89,26 +84,29 @@ extern "C" __global__ void __launch_bounds__(256) weft_copy(std::byte* dst, cons
 
 // The node depends on every sink, in full: what other nodes wrote happens before it.
 extern "C" __global__ void __launch_bounds__(1) weft_complete(std::uint64_t* counter, std::uint64_t* word) {
-  publish(counter, word);
+  publish(counter, word, *counter + 1);
 }
 
 // Why the host that sees n sees every copied byte, in the terms of the PTX memory model:
 // 1. A thread's stores happen before its block's barrier, and the barrier before what thread 0 does next.
 // 2. Thread 0 of each block arrives by a read-modify-write with release and acquire at device scope. All arrivals are
-// on one
-//    word, so each reads from the one before, and the last block's arrival synchronizes with every earlier one.
+//    on one word, so each reads from the one before, and the last block's arrival synchronizes with every earlier one.
+//    A block that is alone has nobody to meet.
 // 3. Thus every store of every block happens before the last block's release store, which carries them to the host
 //    (cumulativity). Scope matters for each pair that synchronizes, not for the stores carried: two blocks of one
 //    device meet at device scope, device and host at system scope. No block but the last needs the dearer system fence.
 extern "C" __global__ void __launch_bounds__(256)
     weft_copy_complete(std::byte* dst, const std::byte* src, std::uint64_t bytes, std::uint64_t* counter,
                        std::uint32_t* arrivals, std::uint64_t* word) {
+  const bool leads = threadIdx.x == 0;
+  const std::uint64_t n = leads ? *counter + 1 : 0;  // Read early: it is in no hurry, and the copy hides the way there.
   copy_bytes(dst, src, bytes);
   __syncthreads();
-  if (threadIdx.x != 0 || threadIdx.y != 0 || threadIdx.z != 0) return;
-  ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_device> arrived(*arrivals);
-  const std::uint64_t before = arrived.fetch_add(1, ::cuda::memory_order_acq_rel);
-  if (before + 1 != blocks_of_grid()) return;
-  arrived.store(0, ::cuda::memory_order_relaxed);  // The next launch starts after this one.
-  publish(counter, word);
+  if (!leads) return;
+  if (gridDim.x > 1) {
+    ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_device> arrived(*arrivals);
+    if (arrived.fetch_add(1, ::cuda::memory_order_acq_rel) + 1 != gridDim.x) return;
+    arrived.store(0, ::cuda::memory_order_relaxed);  // The next launch starts after this one.
+  }
+  publish(counter, word, n);
 }

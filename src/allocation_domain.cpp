@@ -57,4 +57,23 @@ void AllocationDomain::release(StreamHandle stream, DeviceAddress address, std::
   }
 }
 
+MemoryCharge::MemoryCharge(std::shared_ptr<AllocationDomain> domain, MemoryCounter AllocationDomain::*counter,
+                           std::uint64_t bytes, std::uint64_t allocations) noexcept
+    : domain_(std::move(domain)), counter_(counter), bytes_(bytes) {
+  ((*domain_).*counter_).add(bytes_, allocations);
+}
+
+MemoryCharge::MemoryCharge(MemoryCharge&& other) noexcept { *this = std::move(other); }
+
+MemoryCharge& MemoryCharge::operator=(MemoryCharge&& other) noexcept {
+  std::swap(domain_, other.domain_);
+  std::swap(counter_, other.counter_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+MemoryCharge::~MemoryCharge() {
+  if (domain_ != nullptr) ((*domain_).*counter_).subtract(bytes_);
+}
+
 }  // namespace weft

@@ -49,4 +49,20 @@ class AllocationDomain {
   Allocator allocator_;
 };
 
+/// A share of one of a domain's counters, given back when destroyed. Move-only.
+class MemoryCharge {
+ public:
+  MemoryCharge() noexcept = default;
+  MemoryCharge(std::shared_ptr<AllocationDomain> domain, MemoryCounter AllocationDomain::*counter, std::uint64_t bytes,
+               std::uint64_t allocations) noexcept;
+  MemoryCharge(MemoryCharge&& other) noexcept;
+  MemoryCharge& operator=(MemoryCharge&& other) noexcept;
+  ~MemoryCharge();
+
+ private:
+  std::shared_ptr<AllocationDomain> domain_;
+  MemoryCounter AllocationDomain::*counter_ = nullptr;
+  std::uint64_t bytes_ = 0;
+};
+
 }  // namespace weft

@@ -9,44 +9,36 @@
 namespace weft {
 
 Buffer::Buffer(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
-               std::uint64_t requested, std::uint64_t allocations, const std::string& what)
-    : domain_(std::move(domain)),
-      allocated_in_(domain_),
-      stream_(stream),
-      address_(domain_->allocate(stream, bytes, what)),
-      bytes_(bytes),
-      requested_(requested),
-      allocations_(allocations) {
-  domain_->requested.add(requested_, allocations_);
-  domain_->reserved.add(bytes_, 1);
+               const std::string& what)
+    : domain_(std::move(domain)), stream_(stream), address_(domain_->allocate(stream, bytes, what)), bytes_(bytes) {
+  reserved_ = {domain_, &AllocationDomain::reserved, bytes_, 1};
 }
 
 Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(domain_, other.domain_);
-  std::swap(allocated_in_, other.allocated_in_);
+  std::swap(reserved_, other.reserved_);
   std::swap(stream_, other.stream_);
   std::swap(address_, other.address_);
   std::swap(bytes_, other.bytes_);
-  std::swap(requested_, other.requested_);
-  std::swap(allocations_, other.allocations_);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (domain_ == nullptr) return;
-  allocated_in_->release(stream_, address_, bytes_);
-  domain_->requested.subtract(requested_);
-  domain_->reserved.subtract(bytes_);
+  if (domain_ != nullptr) domain_->release(stream_, address_, bytes_);
 }
 
-void Buffer::adopt(std::shared_ptr<AllocationDomain> domain) noexcept {
-  domain_->requested.subtract(requested_);
-  domain_->reserved.subtract(bytes_);
-  domain_ = std::move(domain);
-  domain_->requested.add(requested_, allocations_);
-  domain_->reserved.add(bytes_, 1);
+void Buffer::count_in(const std::shared_ptr<AllocationDomain>& domain) noexcept {
+  reserved_ = {domain, &AllocationDomain::reserved, bytes_, 1};
+}
+
+Weight::Weight(const std::shared_ptr<AllocationDomain>& domain, std::uint64_t bytes, const std::string& label)
+    : buffer(domain, domain->stream(), bytes, label), requested(domain, &AllocationDomain::requested, bytes, 1) {}
+
+void Weight::adopt(const std::shared_ptr<AllocationDomain>& domain) noexcept {
+  buffer.count_in(domain);
+  requested = {domain, &AllocationDomain::requested, buffer.bytes(), 1};
 }
 
 void copy_now(DeviceApi& api, StreamHandle stream, const CopyNode& copy, const std::string& action) {
@@ -58,25 +50,23 @@ void copy_now(DeviceApi& api, StreamHandle stream, const CopyNode& copy, const s
 }
 
 PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what)
-    : domain_(std::move(domain)), bytes_(bytes) {
+    : domain_(std::move(domain)) {
   in_context([&] { return fmt::format("allocating {} bytes of pinned host memory for {}", bytes, what); },
              [&] { check(domain_->api()->allocate_pinned(bytes, memory_), "allocate pinned memory"); });
-  domain_->staging.add(bytes_, 1);
+  staging_ = {domain_, &AllocationDomain::staging, bytes, 1};
 }
 
 PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
 
 PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
   std::swap(domain_, other.domain_);
+  std::swap(staging_, other.staging_);
   std::swap(memory_, other.memory_);
-  std::swap(bytes_, other.bytes_);
   return *this;
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (domain_ == nullptr) return;
-  static_cast<void>(domain_->api()->free_pinned(memory_.host));
-  domain_->staging.subtract(bytes_);
+  if (domain_ != nullptr) static_cast<void>(domain_->api()->free_pinned(memory_.host));
 }
 
 }  // namespace weft

@@ -9,14 +9,11 @@
 
 namespace weft {
 
-/// Device memory that is given back behind the work queued on its stream. Move-only.
-///
-/// `requested` and `allocations` are what the models asked for in it, as MemoryStatistics counts.
+/// Device memory that is given back behind the work queued on its stream, counted as reserved. Move-only.
 class Buffer {
  public:
   Buffer() noexcept = default;
-  Buffer(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes, std::uint64_t requested,
-         std::uint64_t allocations, const std::string& what);
+  Buffer(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes, const std::string& what);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -24,17 +21,27 @@ class Buffer {
   [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-  /// Moves the memory to another domain of the same device, with its charge; no copy. All work on it must be done.
-  void adopt(std::shared_ptr<AllocationDomain> domain) noexcept;
+  /// Counts the memory in another domain of the same device from now on.
+  void count_in(const std::shared_ptr<AllocationDomain>& domain) noexcept;
 
  private:
-  std::shared_ptr<AllocationDomain> domain_;
-  std::shared_ptr<AllocationDomain> allocated_in_;  // Whose allocator takes it back; differs from domain_ once adopted.
-  StreamHandle stream_ = StreamHandle::none;        // Frees are ordered on it.
+  std::shared_ptr<AllocationDomain> domain_;  // Whose allocator takes it back.
+  MemoryCharge reserved_;
+  StreamHandle stream_ = StreamHandle::none;  // Frees are ordered on it.
   DeviceAddress address_ = 0;
   std::uint64_t bytes_ = 0;
-  std::uint64_t requested_ = 0;
-  std::uint64_t allocations_ = 0;
+};
+
+/// A weight's memory, and the request for it. Immutable once its session is frozen.
+struct Weight {
+  Buffer buffer;
+  MemoryCharge requested;
+
+  /// Memory for a weight, counted in `domain`.
+  Weight(const std::shared_ptr<AllocationDomain>& domain, std::uint64_t bytes, const std::string& label);
+
+  /// Hands the weight to another domain of the same device, as it is: no copy.
+  void adopt(const std::shared_ptr<AllocationDomain>& domain) noexcept;
 };
 
 /// Copies at once: queued on `stream` and waited for. One side may be pageable host memory, which nothing uses any more
@@ -55,8 +62,8 @@ class PinnedBuffer {
 
  private:
   std::shared_ptr<AllocationDomain> domain_;
+  MemoryCharge staging_;
   PinnedMemory memory_;
-  std::uint64_t bytes_ = 0;
 };
 
 }  // namespace weft

@@ -65,7 +65,7 @@ struct Allocation {
   std::string label;
   std::uint64_t bytes = 0;
   Placement placement = Placement::device;
-  std::shared_ptr<const Buffer> weight;  // Null for scratch.
+  std::shared_ptr<const Weight> weight;  // Null for scratch.
 };
 
 }  // namespace weft

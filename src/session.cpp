@@ -38,7 +38,7 @@ struct ModelSession::State {
     std::string label;
     std::uint64_t bytes = 0;
     Placement placement = Placement::device;
-    std::shared_ptr<Buffer> weight;
+    std::shared_ptr<Weight> weight;
   };
 
   std::uint64_t id = next_session_id();
@@ -116,13 +116,13 @@ TensorRegion ModelSession::weight(const HostTensor& tensor) {
                                   tensor.desc.bytes(), tensor.bytes.size()));
         }
         const std::uint64_t bytes = tensor.desc.bytes();
-        auto buffer = std::make_shared<Buffer>(session.domain, session.domain->stream(), bytes, bytes, 1, tensor.label);
+        auto weight = std::make_shared<Weight>(session.domain, bytes, tensor.label);
         copy_now(*session.domain->api(), session.domain->stream(),
-                 {buffer->address(), reinterpret_cast<DeviceAddress>(tensor.bytes.data()), bytes},
+                 {weight->buffer.address(), reinterpret_cast<DeviceAddress>(tensor.bytes.data()), bytes},
                  "copy to the device");
         return {
             session.add(
-                {.label = tensor.label, .bytes = bytes, .placement = Placement::device, .weight = std::move(buffer)}),
+                {.label = tensor.label, .bytes = bytes, .placement = Placement::device, .weight = std::move(weight)}),
             tensor.desc};
       });
 }

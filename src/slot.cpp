@@ -27,6 +27,7 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::sha
       stream_(create_stream(context.domain()->api())),
       graph_(build_graph(context.domain()->api(), *plan_, place(separate_allocations))),
       word_(reinterpret_cast<std::uint64_t*>(staging(plan_->word).data())) {
+  requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
   check(context_.api().upload(graph_.executable.get(), stream_.get()), "upload a graph");
 }
 
@@ -67,9 +68,8 @@ std::span<std::byte> Slot::staging(std::uint32_t allocation) const noexcept {
   return {pinned_->host() + pinned_offset_ + plan_->pinned.offsets[allocation], plan_->allocations[allocation].bytes};
 }
 
-DeviceAddress Slot::allocate(const std::string& what, std::uint64_t bytes, std::uint64_t requested,
-                             std::uint64_t allocations, std::uint64_t canary) {
-  memory_.emplace_back(context_.domain(), stream_.get(), canary + bytes, requested, allocations, what);
+DeviceAddress Slot::allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary) {
+  memory_.emplace_back(context_.domain(), stream_.get(), canary + bytes, what);
   const DeviceAddress address = memory_.back().address();
   if (canary > 0) check(context_.api().fill(stream_.get(), {address, canary, kCanary}), "fill a canary");
   check(context_.api().fill(stream_.get(), {address + canary, bytes, 0}), "zero a slot's memory");
@@ -80,18 +80,16 @@ std::vector<DeviceAddress> Slot::place(bool separate_allocations) {
   const std::vector<Allocation>& allocations = plan_->allocations;
   const std::string arena_name = fmt::format("a slot of graph \"{}\"", plan_->topology.title);
   DeviceAddress arena = 0;
-  if (!separate_allocations)
-    arena = allocate(arena_name, plan_->device.reserved, plan_->requested_bytes, plan_->requested_allocations, 0);
+  if (!separate_allocations) arena = allocate(arena_name, plan_->device.reserved, 0);
   std::vector<DeviceAddress> addresses(allocations.size(), 0);
   for (std::size_t i = 0; i < allocations.size(); ++i) {
     if (allocations[i].weight != nullptr) {
-      addresses[i] = allocations[i].weight->address();
+      addresses[i] = allocations[i].weight->buffer.address();
     } else if (allocations[i].placement == Placement::shared) {
       addresses[i] = pinned_->device() + pinned_offset_ + plan_->pinned.offsets[i];
     } else if (separate_allocations) {
-      const bool is_asked_for = i < plan_->graph_allocations;
-      addresses[i] = allocate(fmt::format("\"{}\" of {}", allocations[i].label, arena_name), allocations[i].bytes,
-                              is_asked_for ? allocations[i].bytes : 0, is_asked_for ? 1 : 0, kCanaryBytes);
+      addresses[i] =
+          allocate(fmt::format("\"{}\" of {}", allocations[i].label, arena_name), allocations[i].bytes, kCanaryBytes);
     } else {
       addresses[i] = arena + plan_->device.offsets[i];
     }

@@ -63,8 +63,7 @@ class Slot {
  private:
   [[nodiscard]] bool has_drained() const noexcept { return word_.reached(launched_.load(std::memory_order_relaxed)); }
   [[nodiscard]] std::span<std::byte> staging(std::uint32_t allocation) const noexcept;
-  [[nodiscard]] DeviceAddress allocate(const std::string& what, std::uint64_t bytes, std::uint64_t requested,
-                                       std::uint64_t allocations, std::uint64_t canary);
+  [[nodiscard]] DeviceAddress allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary);
   [[nodiscard]] std::vector<DeviceAddress> place(bool separate_allocations);
 
   ContextState& context_;  // Not owned; the pool keeps it alive.
@@ -73,6 +72,7 @@ class Slot {
   std::uint64_t pinned_offset_;
   UniqueStream stream_;
   std::vector<Buffer> memory_;  // The arena, or one a region.
+  MemoryCharge requested_;
   BuiltGraph graph_;
   CompletionWord word_;
   std::atomic<std::uint64_t> launched_{0};  // Written by who reserved the slot.

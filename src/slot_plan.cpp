@@ -50,7 +50,6 @@ class SlotPlanner {
     require_own_tensors("inputs", inference_.inputs);
     require_own_tensors("outputs", inference_.outputs);
     plan_.allocations = graph_.allocations;
-    plan_.graph_allocations = graph_.allocations.size();
     count_requested();
     control_ = add_allocation("control", kControlBytes, Placement::device);
     plan_.word = add_allocation("completion word", kWordBytes, Placement::shared);

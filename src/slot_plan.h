@@ -9,7 +9,6 @@
 #include <weft/prepared.h>
 #include <weft/tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -124,7 +124,7 @@ class Capture {
 };
 
 TEST_CASE("A stranger's capture in global mode is not disturbed by preparing on its thread or another",
-          "[cuda][cuda-only]") {
+          "[cuda][cuda-only][capture]") {
   const auto open = open_device(Device::cuda());  // Opening is not part of what is watched here.
   Capture capture;
   SECTION("on another thread") {

@@ -89,7 +89,7 @@ class AllocationLog final : public DeviceDecorator {
 
 }  // namespace
 
-TEST_CASE("A pool requests the used extents of each slot and weights once", "[model][S10][S40]") {
+TEST_CASE("A pool requests the used extents of each slot and weights once", "[model][S10][S40][arena]") {
   TestSession test;
   const auto w = test.weight(std::vector<std::uint8_t>(100, 1));
   const auto x = test.session.allocate<std::uint8_t>({kCount}, {.label = "x"});
@@ -154,7 +154,7 @@ TEST_CASE("A model's memory ends with its last user", "[model][B3]") {
   CHECK(context.memory().reserved.live_bytes == 0);
 }
 
-TEST_CASE("Shared scratch stands in pinned memory and is counted there", "[model][B12][T7]") {
+TEST_CASE("Shared scratch stands in pinned memory and is counted there", "[model][B12][T7][arena]") {
   TestSession test;
   const auto x = test.session.allocate<std::uint8_t>({32}, {.label = "x", .placement = Placement::shared});
   const auto h = test.session.allocate<std::uint8_t>({32}, {.label = "h", .placement = Placement::shared});
@@ -173,7 +173,7 @@ TEST_CASE("Shared scratch stands in pinned memory and is counted there", "[model
   CHECK(infer(prepared, input) == xored(input, 0xff));
 }
 
-TEST_CASE("Arenas come from the context's allocator and go back to it", "[model]") {
+TEST_CASE("Arenas come from the context's allocator and go back to it", "[model][arena]") {
   BookedAllocator allocator(test_device());
   {
     const Context context = Context::open(test_device(), {.allocator = allocator.hooks()});
@@ -190,7 +190,7 @@ TEST_CASE("Arenas come from the context's allocator and go back to it", "[model]
   CHECK(allocator.is_balanced());
 }
 
-TEST_CASE("An allocator without memory is out of memory and the slots before are freed", "[model][S49]") {
+TEST_CASE("An allocator without memory is out of memory and the slots before are freed", "[model][S49][arena]") {
   BookedAllocator allocator(test_device());
   {
     const Context context = Context::open(test_device(), {.allocator = allocator.hooks()});
@@ -231,7 +231,7 @@ TEST_CASE("Half an allocator is refused", "[model]") {
   CHECK(error.sentence() == "The context's allocator has one of allocate and release; it needs both or neither.");
 }
 
-TEST_CASE("Separate allocations give the same answers and the same request", "[model]") {
+TEST_CASE("Separate allocations give the same answers and the same request", "[model][arena]") {
   const XorModel model(kCount);
   PreparedModel together = model.fragment.prepare({.slots = 2});
   const std::uint64_t requested = model.fragment.context().memory().requested.live_bytes;

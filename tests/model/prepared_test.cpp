@@ -304,7 +304,7 @@ TEST_CASE("A launch that needs more shared memory than the default raises the ke
   CHECK(run.output(n)[0] == 6);
 }
 
-TEST_CASE("A slot takes one stream and one arena whatever the number of its regions", "[model][B1][T19]") {
+TEST_CASE("A slot takes one stream and one arena whatever the number of its regions", "[model][B1][T19][arena]") {
   const auto counting = std::make_shared<CountingDevice>(open_device(test_device()));
   const ScopedDevice scoped(test_device(), counting);
   TestSession test;

@@ -1,4 +1,5 @@
 #include "elementwise_block.h"
+#include "vector_alignment.h"
 
 #include <cstdint>
 
@@ -8,10 +9,7 @@
 namespace {
 
 using namespace weft::kernels::elementwise_block;
-
-__device__ bool is_vector_aligned(const float* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % (kVector * sizeof(float)) == 0;
-}
+using weft::kernels::is_vector_aligned;
 
 /// y[i] = operation(i-th elements of the sources), for i < count.
 template <class Operation, class... Source>

@@ -1,4 +1,5 @@
 #include "linear_tile.h"
+#include "vector_alignment.h"
 
 #include <cstdint>
 
@@ -14,6 +15,7 @@
 namespace {
 
 using namespace weft::kernels::linear_tile;
+using weft::kernels::is_vector_aligned;
 
 constexpr std::uint32_t kWarpLanes = 32;
 constexpr std::uint32_t kVector = 4;                    // floats of a vector load
@@ -172,10 +174,6 @@ __device__ void compute(const Problem& problem, const Place& place, Tile& tile, 
     if constexpr (Kind == Epilogue::relu) value = value < 0.0f ? 0.0f : value;
     *y = value;
   }
-}
-
-__device__ bool is_vector_aligned(const float* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % (kVector * sizeof(float)) == 0;
 }
 
 /// The whole problem, whatever the grid is; the launch rule gives each block one tile where the grid's axes allow it.

@@ -1,9 +1,11 @@
 #include "allocation_domain.h"
 
 #include "error_context.h"
+#include <weft/plan/arena.h>
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace weft {
@@ -19,8 +21,9 @@ void MemoryCounter::add(std::uint64_t bytes, std::uint64_t allocations) noexcept
 void MemoryCounter::subtract(std::uint64_t bytes) noexcept { live_.fetch_sub(bytes, std::memory_order_relaxed); }
 
 MemoryCounters MemoryCounter::snapshot() const noexcept {
-  return {.live_bytes = live_.load(std::memory_order_relaxed),
-          .peak_bytes = peak_.load(std::memory_order_relaxed),
+  const std::uint64_t live = live_.load(std::memory_order_relaxed);
+  return {.live_bytes = live,
+          .peak_bytes = std::max(live, peak_.load(std::memory_order_relaxed)),  // Which another thread may yet raise.
           .allocations = allocations_.load(std::memory_order_relaxed)};
 }
 
@@ -28,25 +31,26 @@ AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator all
     : api_(std::move(api)), stream_(create_stream(api_)), allocator_(std::move(allocator)) {}
 
 DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes, const std::string& what) {
-  return in_context(
-      [&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
-      [&]() -> DeviceAddress {
-        if (!allocator_.allocate) {
-          DeviceAddress address = 0;
-          check(api_->allocate(stream, bytes, address), "allocate memory");
-          return address;
-        }
-        void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
-        if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
-        const auto address = reinterpret_cast<DeviceAddress>(memory);
-        if (address % 256 != 0) {
-          allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
-          throw Error(
-              ErrorCode::invalid,
-              fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of 256.", address));
-        }
-        return address;
-      });
+  return in_context([&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
+                    [&]() -> DeviceAddress {
+                      if (!allocator_.allocate) {
+                        DeviceAddress address = 0;
+                        check(api_->allocate(stream, bytes, address), "allocate memory");
+                        return address;
+                      }
+                      void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
+                      if (memory == nullptr)
+                        throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
+                      const auto address = reinterpret_cast<DeviceAddress>(memory);
+                      if (address % kArenaAlignment != 0) {
+                        allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
+                        throw Error(
+                            ErrorCode::invalid,
+                            fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of {}.",
+                                        address, kArenaAlignment));
+                      }
+                      return address;
+                    });
 }
 
 void AllocationDomain::release(StreamHandle stream, DeviceAddress address, std::uint64_t bytes) noexcept {

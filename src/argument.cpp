@@ -1,5 +1,7 @@
 #include "argument.h"
 
+#include "overloaded.h"
+#include "refusal.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -14,13 +16,6 @@
 namespace weft {
 
 namespace {
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
 
 /// One argument for one parameter: `indices` and `packed` taken apart.
 using Part = std::variant<const Binding*, const Scalar*, const Bytes*, Index>;
@@ -80,7 +75,7 @@ bool fits(ParameterKind parameter, ParameterKind argument) {
 
 class Binder {
  public:
-  explicit Binder(const LoadedKernel& kernel) : kernel_(kernel) { bound_.parameters.resize(kernel.parameter_bytes()); }
+  explicit Binder(const LoadedKernel& kernel) : kernel_(kernel) { bound_.parameters.resize(kernel.compiled.parameter_bytes()); }
 
   BoundArguments bind(const std::vector<Part>& parts) {
     const std::vector<Parameter>& parameters = kernel_.spec.parameters;

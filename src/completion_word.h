@@ -1,9 +1,6 @@
 #pragma once
 
-#include <weft/completion.h>
-
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 
 namespace weft {
@@ -21,23 +18,6 @@ class CompletionWord {
 
  private:
   std::uint64_t* word_ = nullptr;
-};
-
-/// The rhythm of a wait that polls: spins first, for the least latency, then sleeps ever longer between looks.
-class Backoff {
- public:
-  Backoff(std::chrono::nanoseconds spin, Deadline deadline) noexcept;
-
-  /// Lets a little time pass; false, at once, when the deadline has passed.
-  [[nodiscard]] bool pause() noexcept;
-  /// Whether the wait is so long that it sleeps: time to ask what is wrong.
-  [[nodiscard]] bool is_sleeping() const noexcept { return sleeping_; }
-
- private:
-  Deadline spin_until_;
-  Deadline deadline_;
-  std::chrono::nanoseconds interval_;
-  bool sleeping_ = false;
 };
 
 }  // namespace weft

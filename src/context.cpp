@@ -6,7 +6,6 @@
 
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace weft {
@@ -32,30 +31,22 @@ ContextState::~ContextState() {
   for (Retired& retired : retired_) static_cast<void>(api().synchronize_stream(retired.stream.get()));
 }
 
-void ContextState::retire(UniqueStream stream, std::vector<std::shared_ptr<const void>> used) noexcept {
-  reap();
-  try {
+void ContextState::retire(Retirement retirement) noexcept {
+  {
     const std::lock_guard lock(mutex_);
-    retired_.push_back({std::move(stream), std::move(used)});
-  } catch (...) {
-    // No memory for the list: the one case in which giving up a slot has to wait.
-    static_cast<void>(api().synchronize_stream(stream.get()));
+    retired_.splice(retired_.end(), retirement);
   }
+  reap();
 }
 
 void ContextState::reap() noexcept {
-  std::vector<Retired> drained;  // Destroyed outside the lock: it frees memory and code.
+  Retirement drained;  // Destroyed outside the lock: it frees memory and code.
   const std::lock_guard lock(mutex_);
-  const auto running = [&](const Retired& retired) {
-    return api().query_stream(retired.stream.get()).code == StatusCode::not_ready;
-  };
-  const auto first = std::partition(retired_.begin(), retired_.end(), running);
-  try {
-    drained.assign(std::make_move_iterator(first), std::make_move_iterator(retired_.end()));
-  } catch (...) {
-    return;  // They stay until the next look.
+  for (auto next = retired_.begin(); next != retired_.end();) {
+    const auto retired = next++;
+    if (api().query_stream(retired->stream.get()).code != StatusCode::not_ready)
+      drained.splice(drained.end(), retired_, retired);
   }
-  retired_.erase(first, retired_.end());
 }
 
 Context::Context(std::shared_ptr<ContextState> state) noexcept : state_(std::move(state)) {}

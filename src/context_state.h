@@ -5,9 +5,9 @@
 #include "loaded_kernel.h"
 #include <weft/context.h>
 
+#include <list>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 namespace weft {
 
@@ -18,6 +18,16 @@ struct OwnKernels {
   std::shared_ptr<const LoadedKernel> complete;
   std::shared_ptr<const LoadedKernel> copy_complete;
 };
+
+/// A stream and what work on it uses.
+struct Retired {
+  UniqueStream stream;
+  std::shared_ptr<const void> memory;
+  std::shared_ptr<const void> plan;
+};
+
+/// A list, so that a node made in good time can change hands where nothing may fail.
+using Retirement = std::list<Retired>;
 
 /// What is behind a Context.
 class ContextState {
@@ -33,22 +43,17 @@ class ContextState {
   [[nodiscard]] const std::shared_ptr<AllocationDomain>& domain() const noexcept { return domain_; }
   [[nodiscard]] const OwnKernels& own_kernels() const noexcept { return own_kernels_; }
 
-  /// Takes a stream that may still run and what its work uses, and lets go of both once it has drained.
-  void retire(UniqueStream stream, std::vector<std::shared_ptr<const void>> used) noexcept;
+  /// Takes a stream that may still run with what its work uses, and lets go of both once it has drained.
+  void retire(Retirement retirement) noexcept;
   /// Lets go of what has drained by now.
   void reap() noexcept;
 
  private:
-  struct Retired {
-    UniqueStream stream;
-    std::vector<std::shared_ptr<const void>> used;
-  };
-
   Device device_;
   std::shared_ptr<AllocationDomain> domain_;
   OwnKernels own_kernels_;
   std::mutex mutex_;
-  std::vector<Retired> retired_;  // Guarded by mutex_.
+  Retirement retired_;  // Guarded by mutex_.
 };
 
 /// Opens what is behind a Context to the files of the model layer.

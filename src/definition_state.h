@@ -20,15 +20,4 @@ struct DefinitionState {
   std::vector<std::shared_ptr<const LoadedKernel>> kernels;
 };
 
-/// A validated fragment. Immutable. Its operations name the definition's allocations.
-struct FragmentState {
-  Context context;
-  std::string label;
-  std::vector<Allocation> allocations;
-  std::vector<std::uint64_t> extents;  // Bytes used of each allocation.
-  std::vector<Operation> operations;
-  std::vector<TensorRegion> inputs;
-  std::vector<TensorRegion> outputs;
-};
-
 }  // namespace weft

@@ -1,22 +1,15 @@
 #include "graph_state.h"
+#include "refusal.h"
+#include "unique_id.h"
 #include <weft/error.h>
 #include <weft/graph.h>
 
 #include <spdlog/fmt/fmt.h>
 
-#include <atomic>
+#include <limits>
 #include <utility>
 
 namespace weft {
-
-namespace {
-
-std::uint64_t next_graph_id() noexcept {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
-
-}  // namespace
 
 GraphState& GraphAccess::state(const Graph& graph) {
   if (graph.state_ == nullptr) throw Error(ErrorCode::invalid, "The graph is moved from.");
@@ -24,7 +17,7 @@ GraphState& GraphAccess::state(const Graph& graph) {
 }
 
 Graph::Graph(const Context& context, std::string label)
-    : state_(std::make_unique<GraphState>(GraphState{next_graph_id(), context, std::move(label), {}, {}})) {}
+    : state_(std::make_unique<GraphState>(GraphState{next_unique_id(), context, std::move(label), {}, {}})) {}
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;
 Graph::~Graph() = default;
@@ -34,6 +27,10 @@ DeviceTensor Graph::tensor(const TensorDesc& desc, AllocationOptions options) {
   if (desc.is_empty())
     throw Error(ErrorCode::invalid,
                 fmt::format("The tensor \"{}\" of a graph is empty: {}.", options.label, to_string(desc)));
+  if (desc.bytes() > std::numeric_limits<std::int64_t>::max()) {
+    refuse(fmt::format("The tensor \"{}\" of a graph has {} bytes; an allocation has at most {}.", options.label,
+                       desc.bytes(), std::numeric_limits<std::int64_t>::max()));
+  }
   const auto allocation = static_cast<std::uint32_t>(graph.allocations.size());
   graph.allocations.push_back({std::move(options.label), desc.bytes(), options.placement, nullptr});
   return DeviceTensorAccess::make(desc, graph.id, allocation, 0);

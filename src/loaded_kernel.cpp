@@ -1,7 +1,9 @@
 #include "loaded_kernel.h"
 
 #include "error_context.h"
+#include "refusal.h"
 #include <weft/error.h>
+#include <weft/plan/arena.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -12,8 +14,6 @@
 namespace weft {
 
 namespace {
-
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
 
 std::string describe(const Parameter& parameter, std::size_t index) {
   return parameter.name.empty() ? fmt::format("parameter {}", index)
@@ -38,6 +38,10 @@ void validate_parameter(const Parameter& parameter, std::size_t index) {
       refuse(fmt::format("The alignment of {} is {} bytes, which is not a power of two.", describe(parameter, index),
                          parameter.required_alignment()));
     }
+  }
+  if (parameter.kind == ParameterKind::binding && parameter.required_alignment() > kArenaAlignment) {
+    refuse(fmt::format("The alignment of {} is {} bytes; weft's storage starts at multiples of {}.",
+                       describe(parameter, index), parameter.required_alignment(), kArenaAlignment));
   }
   if (parameter.kind == ParameterKind::index && parameter.size != 4 && parameter.size != 8) {
     refuse(fmt::format("The index {} has {} bytes; an index has 4 or 8.", describe(parameter, index), parameter.size));
@@ -80,10 +84,6 @@ void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
 }
 
 }  // namespace
-
-std::uint32_t LoadedKernel::parameter_bytes() const noexcept {
-  return compiled.parameters.empty() ? 0 : compiled.parameters.back().offset + compiled.parameters.back().size;
-}
 
 LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image) {
   return in_context([&] { return fmt::format("loading the code image \"{}\"", image.label); },

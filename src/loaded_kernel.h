@@ -18,8 +18,6 @@ struct LoadedKernel {
   KernelHandle handle = KernelHandle::none;
   CompiledKernel compiled;
 
-  /// Bytes of the parameter block.
-  [[nodiscard]] std::uint32_t parameter_bytes() const noexcept;
 };
 
 [[nodiscard]] LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image);

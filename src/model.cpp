@@ -3,6 +3,8 @@
 #include "context_state.h"
 #include "definition_state.h"
 #include "error_context.h"
+#include "fragment_state.h"
+#include "refusal.h"
 #include <weft/error.h>
 #include <weft/model.h>
 #include <weft/plan/hazard.h>
@@ -16,8 +18,6 @@
 namespace weft {
 
 namespace {
-
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
 
 const std::shared_ptr<const LoadedKernel>& find_kernel(const DefinitionState& definition, KernelId id) {
   if (id.session != definition.session) {
@@ -115,8 +115,8 @@ Operation validate_dispatch(const DefinitionState& definition, const Dispatch& d
         "The launch needs {} bytes of dynamic shared memory beside {} static ones; the device allows {} together.",
         launch.dynamic_shared_bytes, kernel->compiled.static_shared_bytes, limits.max_shared_bytes));
   }
-  if (kernel->parameter_bytes() > limits.max_parameter_bytes) {
-    refuse(fmt::format("The parameters have {} bytes; the device takes {}.", kernel->parameter_bytes(),
+  if (kernel->compiled.parameter_bytes() > limits.max_parameter_bytes) {
+    refuse(fmt::format("The parameters have {} bytes; the device takes {}.", kernel->compiled.parameter_bytes(),
                        limits.max_parameter_bytes));
   }
   return {.label = {},
@@ -177,6 +177,24 @@ std::vector<std::uint64_t> used_extents(const FragmentState& fragment) {
   return extents;
 }
 
+std::shared_ptr<const FragmentState> validate_fragment(const DefinitionState& definition, FragmentOptions options) {
+  const auto validate_all = [&](const char* what, const std::vector<TensorRegion>& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      in_context([&] { return fmt::format("validating {}[{}]", what, i); },
+                 [&] { validate_tensor_region(definition, tensors[i]); });
+    }
+  };
+  validate_all("inputs", options.inputs);
+  validate_all("outputs", options.outputs);
+  FragmentState fragment{definition.context,        std::move(options.label),  definition.allocations, {}, {},
+                         std::move(options.inputs), std::move(options.outputs)};
+  fragment.operations.reserve(options.commands.size());
+  for (std::size_t i = 0; i < options.commands.size(); ++i)
+    fragment.operations.push_back(validate_command(definition, options.commands[i], i));
+  fragment.extents = used_extents(fragment);
+  return std::make_shared<const FragmentState>(std::move(fragment));
+}
+
 }  // namespace
 
 ModelDefinition::ModelDefinition(std::shared_ptr<const DefinitionState> state) noexcept : state_(std::move(state)) {}
@@ -196,22 +214,10 @@ LaunchConfig ModelDefinition::launch_config(KernelId kernel, std::span<const std
 }
 
 ModelFragment ModelDefinition::fragment(Trusted, FragmentOptions options) const {
-  const DefinitionState& definition = *state_;
-  const auto validate_all = [&](const char* what, const std::vector<TensorRegion>& tensors) {
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      in_context([&] { return fmt::format("validating {}[{}]", what, i); },
-                 [&] { validate_tensor_region(definition, tensors[i]); });
-    }
-  };
-  validate_all("inputs", options.inputs);
-  validate_all("outputs", options.outputs);
-  FragmentState fragment{definition.context,        std::move(options.label),  definition.allocations, {}, {},
-                         std::move(options.inputs), std::move(options.outputs)};
-  fragment.operations.reserve(options.commands.size());
-  for (std::size_t i = 0; i < options.commands.size(); ++i)
-    fragment.operations.push_back(validate_command(definition, options.commands[i], i));
-  fragment.extents = used_extents(fragment);
-  return ModelFragment(std::make_shared<const FragmentState>(std::move(fragment)));
+  if (options.label.empty()) return ModelFragment(validate_fragment(*state_, std::move(options)));
+  const std::string label = options.label;
+  return in_context([&] { return fmt::format("validating fragment \"{}\"", label); },
+                    [&] { return ModelFragment(validate_fragment(*state_, std::move(options))); });
 }
 
 ModelFragment::ModelFragment(std::shared_ptr<const FragmentState> state) noexcept : state_(std::move(state)) {}

@@ -1,9 +1,12 @@
-#include "completion_word.h"
+#include "backoff.h"
 #include "context_state.h"
-#include "definition_state.h"
 #include "device/own_kernels.h"
+#include "error_context.h"
+#include "fragment_state.h"
 #include "graph_state.h"
 #include "record.h"
+#include "refusal.h"
+#include "slot_plan.h"
 #include "slot_pool.h"
 #include <weft/error.h>
 #include <weft/graph.h>
@@ -22,8 +25,6 @@ namespace weft {
 
 namespace {
 
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
-
 SlotPool& require(const std::shared_ptr<SlotPool>& pool, const char* what) {
   if (pool == nullptr) refuse(fmt::format("The {} is moved from.", what));
   return *pool;
@@ -35,6 +36,25 @@ void require_tensor(const char* what, const std::vector<TensorDesc>& tensors, st
     refuse(fmt::format("The {} {} is {}; it is asked for as {}.", what, index, to_string(tensors[index]),
                        to_string(dtype)));
   }
+}
+
+void require_same(const char* what, const std::vector<TensorDesc>& first, const std::vector<TensorDesc>& other) {
+  if (first.size() != other.size())
+    refuse(fmt::format("The slot has {} {}; slot 0 has {}.", other.size(), what, first.size()));
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (!(first[i] == other[i]))
+      refuse(fmt::format("The {}[{}] of the slot is {}; that of slot 0 is {}.", what, i, to_string(other[i]),
+                         to_string(first[i])));
+  }
+}
+
+void require_slots(const PrepareOptions& options) {
+  if (options.slots == 0) refuse("A prepared model has at least 1 slot; 0 are asked for.");
+}
+
+std::shared_ptr<const SlotPlan> plan_of(const Context& context, const InferenceGraph& inference,
+                                        const PrepareOptions& options) {
+  return std::make_shared<const SlotPlan>(plan_slot(*ContextAccess::state(context), inference, options));
 }
 
 std::vector<Region> regions_of(const std::vector<TensorRegion>& tensors) { return {tensors.begin(), tensors.end()}; }
@@ -116,18 +136,29 @@ PreparedModel::PreparedModel(std::shared_ptr<SlotPool> pool) noexcept : pool_(st
 
 PreparedModel PreparedModel::prepare(const Context& context, const std::function<InferenceGraph(Context&)>& factory,
                                      PrepareOptions options) {
+  require_slots(options);
+  std::vector<std::shared_ptr<const SlotPlan>> plans;
+  for (std::uint32_t i = 0; i < options.slots; ++i) {
+    in_context([&] { return fmt::format("preparing slot {} of {}", i, options.slots); },
+               [&] {
+                 Context home = context;
+                 plans.push_back(plan_of(context, factory(home), options));
+                 require_same("inputs", plans.front()->inputs, plans.back()->inputs);
+                 require_same("outputs", plans.front()->outputs, plans.back()->outputs);
+               });
+  }
   return PreparedModel(
-      std::make_shared<SlotPool>(context, factory, options, std::vector<Region>{}, std::vector<Region>{}));
+      std::make_shared<SlotPool>(context, options, std::move(plans), std::vector<Region>{}, std::vector<Region>{}));
 }
 
 PreparedModel ModelFragment::prepare(PrepareOptions options) const {
-  const auto factory = [this](Context& context) {
-    Graph graph(context, state_->label);
-    RecordedTensors tensors = record_fragment(*state_, GraphAccess::state(graph), nullptr);
-    return InferenceGraph{std::move(graph), std::move(tensors.inputs), std::move(tensors.outputs)};
-  };
-  return PreparedModel(std::make_shared<SlotPool>(state_->context, factory, options, regions_of(state_->inputs),
-                                                  regions_of(state_->outputs)));
+  require_slots(options);
+  Graph graph(state_->context, state_->label);
+  RecordedTensors tensors = record_fragment(*state_, GraphAccess::state(graph), nullptr);
+  const InferenceGraph inference{std::move(graph), std::move(tensors.inputs), std::move(tensors.outputs)};
+  std::vector<std::shared_ptr<const SlotPlan>> plans(options.slots, plan_of(state_->context, inference, options));
+  return PreparedModel(std::make_shared<SlotPool>(state_->context, options, std::move(plans),
+                                                  regions_of(state_->inputs), regions_of(state_->outputs)));
 }
 
 std::optional<ModelSlot> PreparedModel::try_acquire() {
@@ -179,7 +210,13 @@ NodeCounts PreparedModel::node_counts(std::uint32_t index) const {
       throw Error(ErrorCode::internal,
                   fmt::format("A node of weft's own runs \"{}\", which is none of weft's kernels.", node.symbol));
     }
+    if (!own->second && node.kind != Kind::fill && node.kind != Kind::kernel)
+      throw Error(ErrorCode::internal, "The device's graph has a command's node that is neither memset nor kernel.");
     ++(own->second ? counts.own_nodes : node.kind == Kind::fill ? counts.memset_nodes : counts.kernel_nodes);
+  }
+  if (counts.total() != slot.nodes().size()) {
+    throw Error(ErrorCode::internal,
+                fmt::format("The device's graph has {} nodes; weft added {}.", counts.total(), slot.nodes().size()));
   }
   return counts;
 }

@@ -3,9 +3,10 @@
 #include "record.h"
 
 #include "context_state.h"
-#include "definition_state.h"
 #include "error_context.h"
+#include "fragment_state.h"
 #include "graph_state.h"
+#include "refusal.h"
 #include <weft/error.h>
 #include <weft/graph.h>
 #include <weft/model.h>
@@ -17,13 +18,12 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace weft {
 
 namespace {
-
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
 
 /// Where a fragment's allocation went: its bytes [base, base + bytes) are those of `storage` onwards.
 struct Bound {
@@ -45,7 +45,12 @@ bool same_storage(const Bound& a, const Bound& b) {
 class Recording {
  public:
   Recording(const FragmentState& fragment, GraphState& graph)
-      : fragment_(fragment), graph_(graph), bound_(fragment.allocations.size()) {}
+      : fragment_(fragment), graph_(graph), bound_(fragment.allocations.size()) {
+    for (std::size_t i = 0; i < graph.allocations.size(); ++i) {
+      if (graph.allocations[i].weight != nullptr)
+        weights_.emplace(graph.allocations[i].weight.get(), static_cast<std::uint32_t>(i));
+    }
+  }
 
   RecordedTensors record(const std::vector<DeviceTensor>* supplied) {
     if (!(graph_.context == fragment_.context)) refuse("The graph belongs to another context than the fragment.");
@@ -105,11 +110,11 @@ class Recording {
 
   void bind_storage() {
     for (std::size_t i = 0; i < fragment_.allocations.size(); ++i) {
-      if (bound_[i]) continue;
+      if (bound_[i] || fragment_.extents[i] == 0) continue;
       const Allocation& allocation = fragment_.allocations[i];
       if (allocation.weight != nullptr) {
         bound_[i] = Bound{{weight_storage(allocation), 0}, 0, allocation.bytes};
-      } else if (fragment_.extents[i] > 0) {
+      } else {
         bound_[i] = Bound{
             {add({allocation.label, fragment_.extents[i], allocation.placement, nullptr}), 0}, 0, fragment_.extents[i]};
       }
@@ -118,13 +123,11 @@ class Recording {
 
   // A weight is one allocation of the graph, however many fragments read it.
   std::uint32_t weight_storage(const Allocation& weight) {
-    for (const auto* allocations : {&graph_.allocations, &added_}) {
-      const auto found = std::ranges::find(*allocations, weight.weight, &Allocation::weight);
-      if (found == allocations->end()) continue;
-      const auto index = static_cast<std::size_t>(found - allocations->begin());
-      return static_cast<std::uint32_t>(allocations == &added_ ? graph_.allocations.size() + index : index);
-    }
-    return add(weight);
+    const auto found = weights_.find(weight.weight.get());
+    if (found != weights_.end()) return found->second;
+    const std::uint32_t storage = add(weight);
+    weights_.emplace(weight.weight.get(), storage);
+    return storage;
   }
 
   std::uint32_t add(Allocation allocation) {
@@ -205,16 +208,21 @@ class Recording {
 
   const FragmentState& fragment_;
   GraphState& graph_;
-  std::vector<std::optional<Bound>> bound_;  // By allocation of the fragment.
-  std::vector<Allocation> added_;            // To follow the graph's allocations.
+  std::vector<std::optional<Bound>> bound_;                   // By allocation of the fragment.
+  std::vector<Allocation> added_;                             // To follow the graph's allocations.
+  std::unordered_map<const Weight*, std::uint32_t> weights_;  // By storage, those of `added_` too.
 };
 
 }  // namespace
 
 RecordedTensors record_fragment(const FragmentState& fragment, GraphState& graph,
                                 const std::vector<DeviceTensor>* inputs) {
-  return in_context([] { return std::string("recording a fragment"); },
-                    [&] { return Recording(fragment, graph).record(inputs); });
+  return in_context(
+      [&] {
+        return fragment.label.empty() ? std::string("recording a fragment")
+                                      : fmt::format("recording fragment \"{}\"", fragment.label);
+      },
+      [&] { return Recording(fragment, graph).record(inputs); });
 }
 
 std::vector<DeviceTensor> ModelFragment::record(Graph& graph, const std::vector<DeviceTensor>& inputs) const {

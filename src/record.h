@@ -1,6 +1,6 @@
 #pragma once
 
-#include "definition_state.h"
+#include "fragment_state.h"
 #include "graph_state.h"
 #include <weft/device_tensor.h>
 

@@ -5,28 +5,19 @@
 #include "device/registry.h"
 #include "error_context.h"
 #include "loaded_kernel.h"
+#include "unique_id.h"
 #include <weft/error.h>
 #include <weft/session.h>
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace weft {
-
-namespace {
-
-std::uint64_t next_session_id() noexcept {
-  static std::atomic<std::uint64_t> last{0};
-  return ++last;
-}
-
-}  // namespace
 
 struct ModelSession::State {
   struct LoadedImage {
@@ -41,7 +32,7 @@ struct ModelSession::State {
     std::shared_ptr<Weight> weight;
   };
 
-  std::uint64_t id = next_session_id();
+  std::uint64_t id = next_unique_id();
   Device device;
   std::shared_ptr<AllocationDomain> domain;
   std::vector<SessionAllocation> allocations;

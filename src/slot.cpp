@@ -25,8 +25,11 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::sha
       pinned_(std::move(pinned)),
       pinned_offset_(pinned_offset),
       stream_(create_stream(context.domain()->api())),
+      retirement_(1),
       graph_(build_graph(context.domain()->api(), *plan_, place(separate_allocations))),
       word_(reinterpret_cast<std::uint64_t*>(staging(plan_->word).data())) {
+  retirement_.front().memory = pinned_;
+  retirement_.front().plan = plan_;
   requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
   check(context_.api().upload(graph_.executable.get(), stream_.get()), "upload a graph");
 }
@@ -34,10 +37,14 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::sha
 Slot::~Slot() {
   graph_ = {};
   memory_.clear();
-  context_.retire(std::move(stream_), {pinned_, plan_});
+  retirement_.front().stream = std::move(stream_);
+  context_.retire(std::move(retirement_));
 }
 
-void Slot::settle() { check(context_.api().synchronize_stream(stream_.get()), "wait for a new slot"); }
+void Slot::settle() {
+  in_context([&] { return describe(); },
+             [&] { check(context_.api().synchronize_stream(stream_.get()), "zero its memory"); });
+}
 
 bool Slot::try_reserve() noexcept {
   if (reserved_.load(std::memory_order_relaxed) || reserved_.exchange(true, std::memory_order_acquire)) return false;
@@ -47,22 +54,27 @@ bool Slot::try_reserve() noexcept {
 }
 
 std::uint64_t Slot::launch() {
-  check(context_.api().launch(graph_.executable.get(), stream_.get()), "launch a graph");
+  in_context([&] { return describe(); },
+             [&] { check(context_.api().launch(graph_.executable.get(), stream_.get()), "launch the graph"); });
   const std::uint64_t run = launched_.load(std::memory_order_relaxed) + 1;
-  launched_.store(run, std::memory_order_relaxed);
+  launched_.store(run, std::memory_order_release);
   return run;
 }
 
 void Slot::require_progress(std::uint64_t run) const {
   const DeviceStatus status = context_.api().query_stream(stream_.get());
   if (status.code == StatusCode::not_ready) return;
-  check(status, "finish a run");
-  if (!has_finished(run)) {
-    throw Error(ErrorCode::internal,
-                fmt::format("The stream of graph \"{}\" drained, but its run {} did not report completion.",
-                            plan_->topology.title, run));
-  }
+  in_context([&] { return describe(); },
+             [&] {
+               check(status, fmt::format("finish run {}", run));
+               if (!has_finished(run)) {
+                 throw Error(ErrorCode::internal,
+                             fmt::format("The slot's stream drained, but its run {} did not report completion.", run));
+               }
+             });
 }
+
+std::string Slot::describe() const { return fmt::format("running graph \"{}\"", plan_->topology.title); }
 
 std::span<std::byte> Slot::staging(std::uint32_t allocation) const noexcept {
   return {pinned_->host() + pinned_offset_ + plan_->pinned.offsets[allocation], plan_->allocations[allocation].bytes};

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -46,7 +47,7 @@ class Slot {
   /// Asks the device about a run that takes long. Errors: `device_lost`; `internal` if the stream drained without it.
   void require_progress(std::uint64_t run) const;
   /// The same about the last run.
-  void require_progress() const { require_progress(launched_.load(std::memory_order_relaxed)); }
+  void require_progress() const { require_progress(launched_.load(std::memory_order_acquire)); }
 
   [[nodiscard]] const SlotPlan& plan() const noexcept { return *plan_; }
   [[nodiscard]] std::span<std::byte> input(std::size_t index) const noexcept {
@@ -61,7 +62,9 @@ class Slot {
   void check_canaries() const;
 
  private:
-  [[nodiscard]] bool has_drained() const noexcept { return word_.reached(launched_.load(std::memory_order_relaxed)); }
+  [[nodiscard]] bool has_drained() const noexcept { return word_.reached(launched_.load(std::memory_order_acquire)); }
+  /// For the contexts of errors.
+  [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::span<std::byte> staging(std::uint32_t allocation) const noexcept;
   [[nodiscard]] DeviceAddress allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary);
   [[nodiscard]] std::vector<DeviceAddress> place(bool separate_allocations);
@@ -71,6 +74,7 @@ class Slot {
   std::shared_ptr<const PinnedBuffer> pinned_;
   std::uint64_t pinned_offset_;
   UniqueStream stream_;
+  Retirement retirement_;       // Made with the slot, so that giving it up cannot fail.
   std::vector<Buffer> memory_;  // The arena, or one a region.
   MemoryCharge requested_;
   BuiltGraph graph_;

@@ -1,6 +1,7 @@
 #include "slot_plan.h"
 
 #include "device/own_kernels.h"
+#include "refusal.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -16,8 +17,6 @@ namespace weft {
 
 namespace {
 
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
-
 // The control block: what weft_complete and weft_copy_complete count in, each on a line of its own.
 constexpr std::uint64_t kCounterOffset = 0;
 constexpr std::uint64_t kArrivalsOffset = 128;
@@ -27,7 +26,7 @@ constexpr std::uint64_t kWordBytes = 128;
 /// A launch of one of weft's own kernels; each argument is a place or a scalar.
 DispatchOperation own_dispatch(const std::shared_ptr<const LoadedKernel>& kernel, Dim3 grid,
                                const std::vector<std::variant<Location, std::uint64_t>>& arguments) {
-  DispatchOperation dispatch{kernel, grid, 0, std::vector<std::byte>(kernel->parameter_bytes()), {}};
+  DispatchOperation dispatch{kernel, grid, 0, std::vector<std::byte>(kernel->compiled.parameter_bytes()), {}};
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto [offset, size] = kernel->compiled.parameters[i];
     if (const auto* place = std::get_if<Location>(&arguments[i])) {
@@ -45,7 +44,7 @@ class SlotPlanner {
       : context_(context), inference_(inference), graph_(GraphAccess::state(inference.graph)), options_(options) {}
 
   SlotPlan plan() {
-    if (!(ContextAccess::state(graph_.context).get() == &context_)) refuse("The graph belongs to another context.");
+    if (ContextAccess::state(graph_.context).get() != &context_) refuse("The graph belongs to another context.");
     if (graph_.operations.empty()) refuse(fmt::format("The graph \"{}\" has no commands.", graph_.label));
     require_own_tensors("inputs", inference_.inputs);
     require_own_tensors("outputs", inference_.outputs);
@@ -184,7 +183,7 @@ class SlotPlanner {
     if (plan_.allocations[allocation].weight != nullptr) return AllocationKind::weight;
     if (is_of(inference_.inputs)) return AllocationKind::input;
     if (is_of(inference_.outputs)) return AllocationKind::output;
-    return AllocationKind::scratch;
+    return allocation < graph_.allocations.size() ? AllocationKind::scratch : AllocationKind::own;
   }
 
   void describe() {

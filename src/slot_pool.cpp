@@ -2,9 +2,9 @@
 
 #include "checked_math.h"
 #include "error_context.h"
+#include "refusal.h"
 #include "slot_plan.h"
 #include <weft/error.h>
-#include <weft/graph.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -17,34 +17,6 @@
 namespace weft {
 
 namespace {
-
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
-
-void require_same(const char* what, const std::vector<TensorDesc>& first, const std::vector<TensorDesc>& other) {
-  if (first.size() != other.size())
-    refuse(fmt::format("The slot has {} {}; slot 0 has {}.", other.size(), what, first.size()));
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    if (!(first[i] == other[i]))
-      refuse(fmt::format("The {}[{}] of the slot is {}; that of slot 0 is {}.", what, i, to_string(other[i]),
-                         to_string(first[i])));
-  }
-}
-
-std::vector<std::shared_ptr<const SlotPlan>> plan_slots(Context& context,
-                                                        const std::function<InferenceGraph(Context&)>& factory,
-                                                        const PrepareOptions& options) {
-  std::vector<std::shared_ptr<const SlotPlan>> plans;
-  for (std::uint32_t i = 0; i < options.slots; ++i) {
-    in_context([&] { return fmt::format("preparing slot {} of {}", i, options.slots); },
-               [&] {
-                 plans.push_back(std::make_shared<const SlotPlan>(
-                     plan_slot(*ContextAccess::state(context), factory(context), options)));
-                 require_same("inputs", plans.front()->inputs, plans.back()->inputs);
-                 require_same("outputs", plans.front()->outputs, plans.back()->outputs);
-               });
-  }
-  return plans;
-}
 
 // So that a program can be run under a memory checker as it is.
 bool environment_separates_allocations() {
@@ -77,22 +49,23 @@ std::size_t index_of(const char* what, const std::vector<Region>& regions, const
 
 }  // namespace
 
-SlotPool::SlotPool(const Context& context, const std::function<InferenceGraph(Context&)>& factory,
-                   const PrepareOptions& options, std::vector<Region> input_regions, std::vector<Region> output_regions)
+SlotPool::SlotPool(const Context& context, const PrepareOptions& options,
+                   std::vector<std::shared_ptr<const SlotPlan>> plans, std::vector<Region> input_regions,
+                   std::vector<Region> output_regions)
     : context_(context),
       options_(options),
       input_regions_(std::move(input_regions)),
       output_regions_(std::move(output_regions)) {
   options_.separate_allocations = options_.separate_allocations || environment_separates_allocations();
-  if (options_.slots == 0) refuse("A prepared model has at least 1 slot; 0 are asked for.");
   ContextState& state = *ContextAccess::state(context_);
   state.reap();
-  const auto plans = plan_slots(context_, factory, options_);
   const auto pinned = std::make_shared<const PinnedBuffer>(state.domain(), pinned_bytes(plans), "staging");
   slots_.reserve(plans.size());
   std::uint64_t offset = 0;
   for (const auto& plan : plans) {
-    slots_.push_back(std::make_unique<Slot>(state, plan, pinned, offset, options_.separate_allocations));
+    in_context(
+        [&] { return fmt::format("preparing slot {} of {}", slots_.size(), plans.size()); },
+        [&] { slots_.push_back(std::make_unique<Slot>(state, plan, pinned, offset, options_.separate_allocations)); });
     offset += plan->pinned.reserved;
   }
   for (const auto& slot : slots_) slot->settle();

@@ -2,12 +2,12 @@
 
 #include "context_state.h"
 #include "slot.h"
+#include "slot_plan.h"
 #include <weft/prepared.h>
 #include <weft/region.h>
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -16,10 +16,10 @@ namespace weft {
 /// What is behind a PreparedModel, its slots and its inferences. Immutable but for its slots.
 class SlotPool {
  public:
-  /// Makes `options.slots` slots, each of what `factory` returns. The regions are those of the fragment's inputs and
+  /// Makes a slot of each plan. The regions are those of the fragment's inputs and
   /// outputs; none for a pool that tensors were recorded for.
-  SlotPool(const Context& context, const std::function<InferenceGraph(Context&)>& factory,
-           const PrepareOptions& options, std::vector<Region> input_regions, std::vector<Region> output_regions);
+  SlotPool(const Context& context, const PrepareOptions& options, std::vector<std::shared_ptr<const SlotPlan>> plans,
+           std::vector<Region> input_regions, std::vector<Region> output_regions);
 
   [[nodiscard]] const Context& context() const noexcept { return context_; }
   [[nodiscard]] std::uint32_t size() const noexcept { return static_cast<std::uint32_t>(slots_.size()); }

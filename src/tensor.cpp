@@ -1,4 +1,5 @@
 #include "checked_math.h"
+#include "refusal.h"
 #include <weft/error.h>
 #include <weft/tensor.h>
 
@@ -12,8 +13,6 @@
 namespace weft {
 
 namespace {
-
-[[noreturn]] void refuse(std::string sentence) { throw Error(ErrorCode::invalid, std::move(sentence)); }
 
 std::string describe(DType dtype, const Shape& shape) {
   return fmt::format("{}[{}]", to_string(dtype), fmt::join(shape, ","));

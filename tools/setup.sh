@@ -1,4 +1,5 @@
-# Sourced by tools/test and tools/demo: reads their common options, sets up what a build needs, configures and builds.
+# shellcheck shell=bash
+# Sourced by tools/test, tools/demo and .ci/run: reads their common options, sets up what a build needs, configures and builds.
 # After parse_options: `device` (auto, host or cuda), `preset`, `install` (yes or no), and `rest`, the other arguments.
 
 readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -63,11 +64,11 @@ choose_device() {
   fi
 }
 
-# The path of nvcc; the toolkit's own folder is seldom on PATH.
+# The path of nvcc; the toolkit's own folder is seldom on PATH. CUDACXX may name a program on PATH, as CMake takes it.
 find_nvcc() {
   local candidate
-  for candidate in "${CUDACXX:-}" "${CUDAToolkit_ROOT:+$CUDAToolkit_ROOT/bin/nvcc}" "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" \
-    "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+  for candidate in "$(command -v "${CUDACXX:-}" || true)" "${CUDAToolkit_ROOT:+$CUDAToolkit_ROOT/bin/nvcc}" \
+    "${CUDA_HOME:+$CUDA_HOME/bin/nvcc}" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
     [[ -n $candidate && -x $candidate ]] && say "$candidate" && return 0
   done
   return 1
@@ -78,6 +79,7 @@ choose_cuda() {
   local nvcc version
   cuda=OFF
   case $preset in asan | tsan) return 0 ;; esac
+  [[ -z ${CUDACXX:-} ]] || command -v "$CUDACXX" >/dev/null || die "CUDACXX is \"$CUDACXX\", and there is no such program."
   if nvcc=$(find_nvcc); then
     version=$("$nvcc" --version | sed -nE 's/.*release ([0-9.]+).*/\1/p')
     if at_least "$version" "$cuda_minimum"; then
@@ -115,20 +117,26 @@ missing_packages() {
   fi | while read -r name; do say "${package[$name]}"; done
 }
 
-# Installs what is missing, or refuses to.
-install_missing() {
-  local missing as_root=()
-  mapfile -t missing < <(missing_packages)
-  [[ ${#missing[@]} -gt 0 ]] || return 0
-  [[ $install == yes ]] || die "these packages are missing, and --no-install forbids to install them: ${missing[*]}."
-  command -v apt-get >/dev/null || die "these packages are missing, and there is no apt-get to install them: ${missing[*]}."
+# Installs the packages named, or refuses to.
+install_packages() {
+  local as_root=()
+  [[ $install == yes ]] || die "these packages are missing, and --no-install forbids to install them: $*."
+  command -v apt-get >/dev/null || die "these packages are missing, and there is no apt-get to install them: $*."
   if [[ $(id -u) -ne 0 ]]; then
-    command -v sudo >/dev/null || die "these packages are missing, and only root can install them: ${missing[*]}."
+    command -v sudo >/dev/null || die "these packages are missing, and only root can install them: $*."
     as_root=(sudo)
   fi
-  say "Installing with apt: ${missing[*]}"
+  say "Installing with apt: $*"
   "${as_root[@]}" apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@"
+}
+
+# Installs what is missing, or refuses to.
+install_missing() {
+  local missing
+  mapfile -t missing < <(missing_packages)
+  [[ ${#missing[@]} -gt 0 ]] || return 0
+  install_packages "${missing[@]}"
   mapfile -t missing < <(missing_packages)
   [[ ${#missing[@]} -eq 0 ]] || die "apt installed packages that are too old or that CMake does not find: ${missing[*]}."
 }

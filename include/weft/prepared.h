@@ -1,7 +1,7 @@
 #pragma once
 
-#include <weft/completion.h>
 #include <weft/context.h>
+#include <weft/deadline.h>
 #include <weft/export.h>
 #include <weft/plan/schedule.h>
 #include <weft/plan/topology.h>
@@ -138,7 +138,8 @@ class WEFT_API ModelSlot {
 /// A bounded pool of slots, each with an executable graph, a stream and memory of its own.
 ///
 /// A shared handle; thread-safe. Keeps weights, code and context alive. Dropping it with runs in flight does not wait:
-/// their memory is given back behind them.
+/// arenas are given back behind them, and what else they use (staging, weights, code) once they have drained, when the
+/// context next prepares or drops a pool or is asked for its memory.
 class WEFT_API PreparedModel {
  public:
   // No move: a handle that is moved from stays one.

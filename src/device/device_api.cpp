@@ -63,4 +63,9 @@ void check(DeviceStatus status, std::string_view action, std::source_location wh
               where);
 }
 
+std::uint64_t CompiledKernel::parameter_bytes() const noexcept {
+  if (parameters.empty()) return 0;
+  return std::uint64_t{parameters.back().offset} + parameters.back().size;
+}
+
 }  // namespace weft

@@ -13,8 +13,8 @@
 #include <variant>
 #include <vector>
 
-// The seam. Everything above it is the same for every device; below it stand device/cuda, device/host and the
-// decorators of device/faults. It speaks at the level of graph nodes, with real addresses.
+// The seam. Everything above it is the same for every device; below it stand device/cuda, device/host and, in
+// tests, decorators (device/device_decorator). It speaks at the level of graph nodes, with real addresses.
 
 namespace weft {
 
@@ -134,6 +134,8 @@ struct CompiledKernel {
   std::uint32_t max_threads_per_block = 0;
   std::uint32_t static_shared_bytes = 0;
   std::uint32_t binary_version = 0;  ///< 90 when it runs as sm_90 code; 0 on the host device.
+  /// Bytes of a parameter block: up to the end of the last parameter.
+  [[nodiscard]] std::uint64_t parameter_bytes() const noexcept;
   friend bool operator==(const CompiledKernel&, const CompiledKernel&) = default;
 };
 

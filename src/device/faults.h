@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/device_api.h"
+#include "device/device_decorator.h"
 
 #include <array>
 #include <atomic>
@@ -9,113 +9,12 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <utility>
 
-// Decorators over any device: they count its calls, fail one of them, or leave out one edge. device/trace_device.h
+// Test devices: they count another device's calls, fail one of them, or leave out one edge. device/trace_device.h
 // writes them down.
 
 namespace weft {
-
-/// The verbs of DeviceApi that answer a DeviceStatus, but for `health`.
-enum class Verb : std::uint8_t {
-  memory_info,
-  describe_address,
-  allocate,
-  free,
-  trim,
-  allocate_pinned,
-  free_pinned,
-  fill,
-  copy,
-  load,
-  unload,
-  find_kernel,
-  raise_dynamic_shared,
-  create_graph,
-  add_node,
-  set_node,
-  read_back,
-  destroy_graph,
-  instantiate,
-  set_executable_node,
-  upload,
-  launch,
-  destroy_executable,
-  create_stream,
-  query_stream,
-  synchronize_stream,
-  destroy_stream,
-  create_event,
-  record_event,
-  wait_event,
-  synchronize_event,
-  destroy_event,
-};
-inline constexpr std::size_t kVerbCount = static_cast<std::size_t>(Verb::destroy_event) + 1;
-
-[[nodiscard]] std::string_view to_string(Verb verb) noexcept;
-
-/// Calls through to another device. As thread-safe as that device.
-class DeviceDecorator : public DeviceApi {
- public:
-  explicit DeviceDecorator(std::shared_ptr<DeviceApi> inner) noexcept : inner_(std::move(inner)) {}
-
-  [[nodiscard]] const DeviceLimits& limits() const noexcept override { return inner_->limits(); }
-  DeviceStatus health() const noexcept override { return inner_->health(); }
-  DeviceStatus memory_info(MemoryInfo& info) noexcept override;
-  DeviceStatus describe_address(DeviceAddress address, AddressInfo& info) noexcept override;
-
-  DeviceStatus allocate(StreamHandle stream, std::uint64_t bytes, DeviceAddress& address) noexcept override;
-  DeviceStatus free(StreamHandle stream, DeviceAddress address) noexcept override;
-  DeviceStatus trim(std::uint64_t keep_bytes) noexcept override;
-  DeviceStatus allocate_pinned(std::uint64_t bytes, PinnedMemory& memory) noexcept override;
-  DeviceStatus free_pinned(std::byte* host) noexcept override;
-
-  DeviceStatus fill(StreamHandle stream, const FillNode& node) noexcept override;
-  DeviceStatus copy(StreamHandle stream, const CopyNode& node) noexcept override;
-
-  DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept override;
-  DeviceStatus unload(ModuleHandle module) noexcept override;
-  DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
-                           CompiledKernel& compiled) noexcept override;
-  DeviceStatus raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept override;
-
-  DeviceStatus create_graph(GraphHandle& graph) noexcept override;
-  DeviceStatus add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
-                        NodeHandle& handle) noexcept override;
-  DeviceStatus set_node(GraphHandle graph, NodeHandle handle, const Node& node) noexcept override;
-  DeviceStatus read_back(GraphHandle graph, GraphReadBack& description) noexcept override;
-  DeviceStatus destroy_graph(GraphHandle graph) noexcept override;
-  DeviceStatus instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept override;
-  DeviceStatus set_executable_node(ExecutableHandle executable, NodeHandle handle, const Node& node) noexcept override;
-  DeviceStatus upload(ExecutableHandle executable, StreamHandle stream) noexcept override;
-  DeviceStatus launch(ExecutableHandle executable, StreamHandle stream) noexcept override;
-  DeviceStatus destroy_executable(ExecutableHandle executable) noexcept override;
-
-  DeviceStatus create_stream(StreamHandle& stream) noexcept override;
-  DeviceStatus query_stream(StreamHandle stream) noexcept override;
-  DeviceStatus synchronize_stream(StreamHandle stream) noexcept override;
-  DeviceStatus destroy_stream(StreamHandle stream) noexcept override;
-  DeviceStatus create_event(EventHandle& event) noexcept override;
-  DeviceStatus record_event(EventHandle event, StreamHandle stream) noexcept override;
-  DeviceStatus wait_event(StreamHandle stream, EventHandle event) noexcept override;
-  DeviceStatus synchronize_event(EventHandle event) noexcept override;
-  DeviceStatus destroy_event(EventHandle event) noexcept override;
-
- protected:
-  /// Runs before each call; a status that is not ok is the call's answer, and the inner device is not called.
-  virtual DeviceStatus before(Verb) noexcept { return {}; }
-
- private:
-  template <class Call>
-  DeviceStatus call(Verb verb, const Call& call) noexcept {
-    const DeviceStatus answer = before(verb);
-    return answer.ok() ? call() : answer;
-  }
-
-  std::shared_ptr<DeviceApi> inner_;
-};
 
 /// Counts calls by verb.
 class CountingDevice final : public DeviceDecorator {
@@ -158,6 +57,7 @@ class FailingDevice final : public DeviceDecorator {
 };
 
 /// Leaves one edge out of the graphs that are built through it: the mutation that a test of ordering must find.
+/// Ends the process where the host has no memory for the other edges.
 class EdgeDroppingDevice final : public DeviceDecorator {
  public:
   /// Drops the edge number `edge`, counted from 0 over all calls of add_node.

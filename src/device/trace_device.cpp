@@ -64,7 +64,34 @@ void TracingDevice::write(Verb verb, std::string arguments, DeviceStatus status,
   lines_.push_back(std::move(line));
 }
 
+template <class First, class Second>
+DeviceStatus TracingDevice::traced_pair(Verb verb, First first, Second second, DeviceStatus status) {
+  const std::lock_guard lock(mutex_);
+  write(verb, fmt::format("{} {}", name(first), name(second)), status);
+  return status;
+}
+
+template <class Handle, class Destroy>
+DeviceStatus TracingDevice::traced_destroy(Verb verb, Handle handle, Destroy destroy) {
+  const std::lock_guard lock(mutex_);
+  const DeviceStatus status = destroy();
+  write(verb, name(handle), status);
+  return status;
+}
+
 // --- Names ---------------------------------------------------------------------------------------
+
+std::string TracingDevice::name(StreamHandle stream) const { return fmt::format("stream {}", streams_.of(stream)); }
+
+std::string TracingDevice::name(EventHandle event) const { return fmt::format("event {}", events_.of(event)); }
+
+std::string TracingDevice::name(ModuleHandle module) const { return fmt::format("module {}", modules_.of(module)); }
+
+std::string TracingDevice::name(GraphHandle graph) const { return fmt::format("graph {}", graphs_.of(graph)); }
+
+std::string TracingDevice::name(ExecutableHandle executable) const {
+  return fmt::format("executable {}", executables_.of(executable));
+}
 
 const TracingDevice::Memory* TracingDevice::find_memory(DeviceAddress address, DeviceAddress& base) const {
   const auto next = memory_.upper_bound(address);
@@ -132,19 +159,19 @@ std::string TracingDevice::describe(const Node& node) const {
 DeviceStatus TracingDevice::allocate(StreamHandle stream, std::uint64_t bytes, DeviceAddress& address) noexcept {
   const DeviceStatus status = DeviceDecorator::allocate(stream, bytes, address);
   const std::lock_guard lock(mutex_);
-  std::string name;
+  std::string result;
   if (status.ok()) {
-    name = fmt::format("m{}", ++allocations_);
-    memory_[address] = {name, bytes};
+    result = fmt::format("m{}", ++allocations_);
+    memory_[address] = {result, bytes};
   }
-  write(Verb::allocate, fmt::format("stream {} bytes {}", streams_.of(stream), bytes), status, name);
+  write(Verb::allocate, fmt::format("{} bytes {}", name(stream), bytes), status, result);
   return status;
 }
 
 DeviceStatus TracingDevice::free(StreamHandle stream, DeviceAddress address) noexcept {
   // Named before the call: another thread may be given the address again at once.
   const std::lock_guard lock(mutex_);
-  const std::string arguments = fmt::format("stream {} {}", streams_.of(stream), describe(address));
+  const std::string arguments = fmt::format("{} {}", name(stream), describe(address));
   const DeviceStatus status = DeviceDecorator::free(stream, address);
   if (status.ok()) memory_.erase(address);
   write(Verb::free, arguments, status);
@@ -154,36 +181,36 @@ DeviceStatus TracingDevice::free(StreamHandle stream, DeviceAddress address) noe
 DeviceStatus TracingDevice::allocate_pinned(std::uint64_t bytes, PinnedMemory& memory) noexcept {
   const DeviceStatus status = DeviceDecorator::allocate_pinned(bytes, memory);
   const std::lock_guard lock(mutex_);
-  std::string name;
+  std::string result;
   if (status.ok()) {
-    name = fmt::format("p{}", ++pinned_);
-    memory_[memory.device] = {name, bytes};
+    result = fmt::format("p{}", ++pinned_);
+    memory_[memory.device] = {result, bytes};
   }
-  write(Verb::allocate_pinned, fmt::format("bytes {}", bytes), status, name);
+  write(Verb::allocate_pinned, fmt::format("bytes {}", bytes), status, result);
   return status;
 }
 
 DeviceStatus TracingDevice::free_pinned(std::byte* host) noexcept {
   const std::lock_guard lock(mutex_);
   const auto address = reinterpret_cast<DeviceAddress>(host);
-  const std::string name = describe(address);
+  const std::string arguments = describe(address);
   const DeviceStatus status = DeviceDecorator::free_pinned(host);
   if (status.ok()) memory_.erase(address);
-  write(Verb::free_pinned, name, status);
+  write(Verb::free_pinned, arguments, status);
   return status;
 }
 
 DeviceStatus TracingDevice::fill(StreamHandle stream, const FillNode& node) noexcept {
   const DeviceStatus status = DeviceDecorator::fill(stream, node);
   const std::lock_guard lock(mutex_);
-  write(Verb::fill, fmt::format("stream {} {}", streams_.of(stream), describe_range(node)), status);
+  write(Verb::fill, fmt::format("{} {}", name(stream), describe_range(node)), status);
   return status;
 }
 
 DeviceStatus TracingDevice::copy(StreamHandle stream, const CopyNode& node) noexcept {
   const DeviceStatus status = DeviceDecorator::copy(stream, node);
   const std::lock_guard lock(mutex_);
-  write(Verb::copy, fmt::format("stream {} {}", streams_.of(stream), describe_range(node)), status);
+  write(Verb::copy, fmt::format("{} {}", name(stream), describe_range(node)), status);
   return status;
 }
 
@@ -198,10 +225,7 @@ DeviceStatus TracingDevice::load(const CodeImage& image, ModuleHandle& module) n
 }
 
 DeviceStatus TracingDevice::unload(ModuleHandle module) noexcept {
-  const DeviceStatus status = DeviceDecorator::unload(module);
-  const std::lock_guard lock(mutex_);
-  write(Verb::unload, fmt::format("module {}", modules_.of(module)), status);
-  return status;
+  return traced_destroy(Verb::unload, module, [&] { return DeviceDecorator::unload(module); });
 }
 
 DeviceStatus TracingDevice::find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
@@ -209,7 +233,7 @@ DeviceStatus TracingDevice::find_kernel(ModuleHandle module, const KernelSpec& s
   const DeviceStatus status = DeviceDecorator::find_kernel(module, spec, kernel, compiled);
   const std::lock_guard lock(mutex_);
   if (status.ok()) kernels_[kernel] = {spec.symbol, spec.parameters, compiled};
-  write(Verb::find_kernel, fmt::format("module {} {}", modules_.of(module), spec.symbol), status);
+  write(Verb::find_kernel, fmt::format("{} {}", name(module), spec.symbol), status);
   return status;
 }
 
@@ -232,7 +256,7 @@ DeviceStatus TracingDevice::add_node(GraphHandle graph, const Node& node, std::s
   const DeviceStatus status = DeviceDecorator::add_node(graph, node, edges, handle);
   const std::lock_guard lock(mutex_);
   NodeOrdinals& nodes = graph_nodes_[graph];
-  std::string arguments = fmt::format("graph {} {}", graphs_.of(graph), describe(node));
+  std::string arguments = fmt::format("{} {}", name(graph), describe(node));
   if (!edges.empty()) arguments += " after";
   for (const Edge& edge : edges) {
     arguments += fmt::format(" {}{}", nodes.of(edge.from), edge.programmatic ? "p" : "");
@@ -244,18 +268,17 @@ DeviceStatus TracingDevice::add_node(GraphHandle graph, const Node& node, std::s
 DeviceStatus TracingDevice::set_node(GraphHandle graph, NodeHandle handle, const Node& node) noexcept {
   const DeviceStatus status = DeviceDecorator::set_node(graph, handle, node);
   const std::lock_guard lock(mutex_);
-  write(Verb::set_node,
-        fmt::format("graph {} node {} {}", graphs_.of(graph), graph_nodes_[graph].of(handle), describe(node)), status);
+  write(Verb::set_node, fmt::format("{} node {} {}", name(graph), graph_nodes_[graph].of(handle), describe(node)),
+        status);
   return status;
 }
 
 DeviceStatus TracingDevice::destroy_graph(GraphHandle graph) noexcept {
-  const std::lock_guard lock(mutex_);
-  const std::string arguments = fmt::format("graph {}", graphs_.of(graph));
-  const DeviceStatus status = DeviceDecorator::destroy_graph(graph);
-  if (status.ok()) graph_nodes_.erase(graph);
-  write(Verb::destroy_graph, arguments, status);
-  return status;
+  return traced_destroy(Verb::destroy_graph, graph, [&] {
+    const DeviceStatus status = DeviceDecorator::destroy_graph(graph);
+    if (status.ok()) graph_nodes_.erase(graph);
+    return status;
+  });
 }
 
 DeviceStatus TracingDevice::instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept {
@@ -266,7 +289,7 @@ DeviceStatus TracingDevice::instantiate(GraphHandle graph, ExecutableHandle& exe
     result = fmt::format("executable {}", executables_.add(executable));
     executable_nodes_[executable] = graph_nodes_[graph];
   }
-  write(Verb::instantiate, fmt::format("graph {}", graphs_.of(graph)), status, result);
+  write(Verb::instantiate, name(graph), status, result);
   return status;
 }
 
@@ -275,33 +298,25 @@ DeviceStatus TracingDevice::set_executable_node(ExecutableHandle executable, Nod
   const DeviceStatus status = DeviceDecorator::set_executable_node(executable, handle, node);
   const std::lock_guard lock(mutex_);
   write(Verb::set_executable_node,
-        fmt::format("executable {} node {} {}", executables_.of(executable), executable_nodes_[executable].of(handle),
-                    describe(node)),
+        fmt::format("{} node {} {}", name(executable), executable_nodes_[executable].of(handle), describe(node)),
         status);
   return status;
 }
 
 DeviceStatus TracingDevice::upload(ExecutableHandle executable, StreamHandle stream) noexcept {
-  const DeviceStatus status = DeviceDecorator::upload(executable, stream);
-  const std::lock_guard lock(mutex_);
-  write(Verb::upload, fmt::format("executable {} stream {}", executables_.of(executable), streams_.of(stream)), status);
-  return status;
+  return traced_pair(Verb::upload, executable, stream, DeviceDecorator::upload(executable, stream));
 }
 
 DeviceStatus TracingDevice::launch(ExecutableHandle executable, StreamHandle stream) noexcept {
-  const DeviceStatus status = DeviceDecorator::launch(executable, stream);
-  const std::lock_guard lock(mutex_);
-  write(Verb::launch, fmt::format("executable {} stream {}", executables_.of(executable), streams_.of(stream)), status);
-  return status;
+  return traced_pair(Verb::launch, executable, stream, DeviceDecorator::launch(executable, stream));
 }
 
 DeviceStatus TracingDevice::destroy_executable(ExecutableHandle executable) noexcept {
-  const std::lock_guard lock(mutex_);
-  const std::string arguments = fmt::format("executable {}", executables_.of(executable));
-  const DeviceStatus status = DeviceDecorator::destroy_executable(executable);
-  if (status.ok()) executable_nodes_.erase(executable);
-  write(Verb::destroy_executable, arguments, status);
-  return status;
+  return traced_destroy(Verb::destroy_executable, executable, [&] {
+    const DeviceStatus status = DeviceDecorator::destroy_executable(executable);
+    if (status.ok()) executable_nodes_.erase(executable);
+    return status;
+  });
 }
 
 // --- Streams and events --------------------------------------------------------------------------
@@ -314,11 +329,7 @@ DeviceStatus TracingDevice::create_stream(StreamHandle& stream) noexcept {
 }
 
 DeviceStatus TracingDevice::destroy_stream(StreamHandle stream) noexcept {
-  const std::lock_guard lock(mutex_);
-  const std::string arguments = fmt::format("stream {}", streams_.of(stream));
-  const DeviceStatus status = DeviceDecorator::destroy_stream(stream);
-  write(Verb::destroy_stream, arguments, status);
-  return status;
+  return traced_destroy(Verb::destroy_stream, stream, [&] { return DeviceDecorator::destroy_stream(stream); });
 }
 
 DeviceStatus TracingDevice::create_event(EventHandle& event) noexcept {
@@ -329,25 +340,15 @@ DeviceStatus TracingDevice::create_event(EventHandle& event) noexcept {
 }
 
 DeviceStatus TracingDevice::record_event(EventHandle event, StreamHandle stream) noexcept {
-  const DeviceStatus status = DeviceDecorator::record_event(event, stream);
-  const std::lock_guard lock(mutex_);
-  write(Verb::record_event, fmt::format("event {} stream {}", events_.of(event), streams_.of(stream)), status);
-  return status;
+  return traced_pair(Verb::record_event, event, stream, DeviceDecorator::record_event(event, stream));
 }
 
 DeviceStatus TracingDevice::wait_event(StreamHandle stream, EventHandle event) noexcept {
-  const DeviceStatus status = DeviceDecorator::wait_event(stream, event);
-  const std::lock_guard lock(mutex_);
-  write(Verb::wait_event, fmt::format("stream {} event {}", streams_.of(stream), events_.of(event)), status);
-  return status;
+  return traced_pair(Verb::wait_event, stream, event, DeviceDecorator::wait_event(stream, event));
 }
 
 DeviceStatus TracingDevice::destroy_event(EventHandle event) noexcept {
-  const std::lock_guard lock(mutex_);
-  const std::string arguments = fmt::format("event {}", events_.of(event));
-  const DeviceStatus status = DeviceDecorator::destroy_event(event);
-  write(Verb::destroy_event, arguments, status);
-  return status;
+  return traced_destroy(Verb::destroy_event, event, [&] { return DeviceDecorator::destroy_event(event); });
 }
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/faults.h"
+#include "device/device_decorator.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +18,8 @@ namespace weft {
 /// graph. Kernel parameters that are bindings, and pointers inside a struct, stand as addresses, other parameters in
 /// hexadecimal. A failed call ends in its status. Left out: queries, waits for completion, memory info, attributes,
 /// read-back and trim. Lines of several threads stand in the order in which their calls returned.
+///
+/// A test device: a verb that finds no host memory for its line ends the process.
 class TracingDevice final : public DeviceDecorator {
  public:
   using DeviceDecorator::DeviceDecorator;
@@ -79,7 +81,14 @@ class TracingDevice final : public DeviceDecorator {
   };
   using NodeOrdinals = Ordinals<NodeHandle>;
 
-  // All below: with the lock held.
+  /// Writes down a call on two objects, which it leaves as they are.
+  template <class First, class Second>
+  DeviceStatus traced_pair(Verb verb, First first, Second second, DeviceStatus status);
+  /// Destroys and writes it down in one go: the device may use the handle's value again at once.
+  template <class Handle, class Destroy>
+  DeviceStatus traced_destroy(Verb verb, Handle handle, Destroy destroy);
+
+  // With the lock held.
   [[nodiscard]] const Memory* find_memory(DeviceAddress address, DeviceAddress& base) const;
   [[nodiscard]] std::string describe(DeviceAddress address) const;
   [[nodiscard]] std::string describe(const Node& node) const;
@@ -88,6 +97,11 @@ class TracingDevice final : public DeviceDecorator {
   [[nodiscard]] std::string describe_launch(const KernelNode& node) const;
   [[nodiscard]] std::string describe_parameter(const KernelNode& node, const KernelNames& kernel,
                                                std::size_t index) const;
+  [[nodiscard]] std::string name(StreamHandle stream) const;
+  [[nodiscard]] std::string name(EventHandle event) const;
+  [[nodiscard]] std::string name(ModuleHandle module) const;
+  [[nodiscard]] std::string name(GraphHandle graph) const;
+  [[nodiscard]] std::string name(ExecutableHandle executable) const;
   void write(Verb verb, std::string arguments, DeviceStatus status, std::string result = {});
 
   mutable std::mutex mutex_;

@@ -1,3 +1,4 @@
+#include "overloaded.h"
 #include "plan/label_text.h"
 #include <weft/plan/topology.h>
 
@@ -11,11 +12,6 @@ namespace weft {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-template <class... Handlers>
-struct Overloaded : Handlers... {
-  using Handlers::operator()...;
-};
 
 /// "1 fill", "2 fills".
 std::string counted(std::uint64_t count, std::string_view singular, std::string_view plural) {
@@ -179,6 +175,8 @@ std::string_view to_string(AllocationKind kind) noexcept {
       return "input";
     case AllocationKind::output:
       return "output";
+    case AllocationKind::own:
+      return "own";
   }
   return "unknown";
 }

@@ -22,6 +22,20 @@ UniqueGraph independent_fills(const Seam& seam, DeviceAddress memory, std::uint6
   return graph;
 }
 
+/// A held device on which a graph of independent fills is launched.
+struct HeldFills {
+  explicit HeldFills(std::uint64_t count)
+      : memory(seam.pinned(count)), executable(seam.instantiate(independent_fills(seam, memory.device, count))) {
+    host->hold();
+    check(host->launch(executable.get(), seam.stream()), "launch");
+  }
+
+  std::shared_ptr<HostDevice> host = make_host_device();
+  Seam seam{host};
+  PinnedMemory memory;
+  UniqueExecutable executable;
+};
+
 std::size_t ones(const PinnedMemory& memory, std::size_t count) {
   return static_cast<std::size_t>(std::count(memory.host, memory.host + count, std::byte{1}));
 }
@@ -87,12 +101,7 @@ std::vector<std::int64_t> run_on_host(const DigestProgram& program, HostOptions 
 }  // namespace
 
 TEST_CASE("A held host device runs nothing and launch returns at once", "[device][host-only]") {
-  const auto host = make_host_device();
-  Seam seam(host);
-  const PinnedMemory memory = seam.pinned(4);
-  const UniqueExecutable executable = seam.instantiate(independent_fills(seam, memory.device, 4));
-  host->hold();
-  REQUIRE(host->launch(executable.get(), seam.stream()).ok());
+  const auto [host, seam, memory, executable] = HeldFills(4);
   CHECK(host->query_stream(seam.stream()).code == StatusCode::not_ready);
   CHECK(ones(memory, 4) == 0);
   host->release();
@@ -101,12 +110,7 @@ TEST_CASE("A held host device runs nothing and launch returns at once", "[device
 }
 
 TEST_CASE("A step runs exactly the number of operations asked for", "[device][host-only]") {
-  const auto host = make_host_device();
-  Seam seam(host);
-  const PinnedMemory memory = seam.pinned(10);
-  const UniqueExecutable executable = seam.instantiate(independent_fills(seam, memory.device, 10));
-  host->hold();
-  REQUIRE(host->launch(executable.get(), seam.stream()).ok());
+  const auto [host, seam, memory, executable] = HeldFills(10);
   CHECK(host->step(3) == 3);
   CHECK(ones(memory, 10) == 3);
   CHECK(host->step() == 1);
@@ -119,12 +123,7 @@ TEST_CASE("A step runs exactly the number of operations asked for", "[device][ho
 }
 
 TEST_CASE("Draining a held host device runs all that is queued", "[device][host-only]") {
-  const auto host = make_host_device();
-  Seam seam(host);
-  const PinnedMemory memory = seam.pinned(10);
-  const UniqueExecutable executable = seam.instantiate(independent_fills(seam, memory.device, 10));
-  host->hold();
-  REQUIRE(host->launch(executable.get(), seam.stream()).ok());
+  const auto [host, seam, memory, executable] = HeldFills(10);
   host->drain();
   CHECK(ones(memory, 10) == 10);
 }

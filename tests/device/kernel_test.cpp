@@ -94,8 +94,8 @@ TEST_CASE("The host layout aligns each parameter by its size", "[device][host-on
   std::vector<std::uint32_t> offsets;
   for (const auto& parameter : layout.parameters) offsets.push_back(parameter.offset);
   CHECK(offsets == std::vector<std::uint32_t>{0, 8, 16, 20, 24, 40, 64, 65});
-  CHECK(parameter_block_bytes(layout) == 68);
-  CHECK(parameter_block_bytes(host_layout({})) == 0);
+  CHECK(layout.parameter_bytes() == 68);
+  CHECK(host_layout({}).parameter_bytes() == 0);
 }
 
 TEST_CASE("The host layout takes sizes and bounds from the host reference", "[device][host-only]") {

@@ -140,7 +140,7 @@ TEST_CASE("A submit that fails leaves the slot usable", "[model]") {
   std::optional<ModelSlot> slot = prepared.try_acquire();
   const Error error = refusal([&] { static_cast<void>(std::move(slot.value()).submit()); });
   CHECK(error.code() == ErrorCode::out_of_memory);
-  CHECK(contains(error.sentence(), "The device cannot launch a graph"));
+  CHECK(contains(error.sentence(), "The device cannot launch the graph"));
   CHECK(!prepared.try_acquire().has_value());
   // The slot is still the caller's, with its input.
   {
@@ -229,7 +229,7 @@ TEST_CASE("A run that drains without completing is an internal error and no hang
   Inference run = submit(prepared, fresh_bytes(kCount, 1));
   const Error error = refusal([&] { static_cast<void>(run.wait(in_a_minute())); });
   CHECK(error.code() == ErrorCode::internal);
-  CHECK(error.sentence() == "The stream of graph \"xor\" drained, but its run 1 did not report completion.");
+  CHECK(error.sentence() == "The slot's stream drained, but its run 1 did not report completion.");
 }
 
 }  // namespace weft::test

@@ -199,7 +199,8 @@ TEST_CASE("An allocator without memory is out of memory and the slots before are
     const Error error = refusal([&] { static_cast<void>(model.fragment.prepare({.slots = 3})); });
     CHECK(error.code() == ErrorCode::out_of_memory);
     CHECK(error.sentence() == "The context's allocator has no memory.");
-    CHECK(error.contexts() == std::vector<std::string>{"allocating 1024 bytes for a slot of graph \"xor\""});
+    CHECK(error.contexts() ==
+          std::vector<std::string>{"allocating 1024 bytes for a slot of graph \"xor\"", "preparing slot 2 of 3"});
     CHECK(allocator.live() == 0);
     CHECK(context.memory().requested.live_bytes == 0);
     PreparedModel prepared = model.fragment.prepare({.slots = 3});

@@ -180,7 +180,7 @@ TEST_CASE("A graph of another context is refused", "[model][S51]") {
   });
   CHECK(error.code() == ErrorCode::invalid);
   CHECK(error.sentence() == "The graph belongs to another context than the fragment.");
-  CHECK(error.contexts() == std::vector<std::string>{"recording a fragment", "preparing slot 0 of 1"});
+  CHECK(error.contexts() == std::vector<std::string>{"recording fragment \"one\"", "preparing slot 0 of 1"});
 }
 
 TEST_CASE("Another number of tensors than the fragment has inputs is refused", "[model][S52][S63][T5]") {

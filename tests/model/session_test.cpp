@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -159,6 +160,11 @@ TEST_CASE("A spec that the compiled kernel contradicts is refused when it is loa
   check_refused([&] { static_cast<void>(session.load(spec)); },
                 "The alignment of parameter 0 (\"x\") is 3 bytes, which is not a power of two.", contexts);
   spec = increment_spec();
+  spec.parameters[0].alignment = 512;
+  check_refused([&] { static_cast<void>(session.load(spec)); },
+                "The alignment of parameter 0 (\"x\") is 512 bytes; weft's storage starts at multiples of 256.",
+                contexts);
+  spec = increment_spec();
   spec.parameters[0].size = 4;
   check_refused([&] { static_cast<void>(session.load(spec)); },
                 "The binding parameter 0 (\"x\") has 4 bytes; a device pointer has 8.", contexts);
@@ -167,6 +173,36 @@ TEST_CASE("A spec that the compiled kernel contradicts is refused when it is loa
   check_refused([&] { static_cast<void>(session.load(spec)); },
                 "The index parameter 1 (\"amount\") has 2 bytes; an index has 4 or 8.", contexts);
   CHECK(session.load(increment).id().index == 0);
+}
+
+TEST_CASE("A spec that asks for clusters is unsupported", "[model]") {
+  ModelSession session(test_device());
+  KernelSpec spec = increment_spec();
+  spec.cluster = {2, 1, 1};
+  const Error error = refusal([&] { static_cast<void>(session.load(spec)); });
+  CHECK(error.code() == ErrorCode::unsupported);
+  CHECK(error.sentence() == "The spec asks for clusters of (2,1,1) blocks; weft launches none.");
+  CHECK(error.contexts() == std::vector<std::string>{"loading kernel \"increment\""});
+}
+
+TEST_CASE("A symbol that its image lacks is refused by name", "[model][cuda-only]") {
+  ModelSession session(test_device());
+  KernelSpec spec = increment_spec();
+  spec.symbol = "incremnt";
+  const Error error = refusal([&] { static_cast<void>(session.load(spec)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(contains(error.sentence(), "The code image \"test kernels\" gives no kernel with the symbol \"incremnt\""));
+}
+
+TEST_CASE("Bytes that are no code are refused", "[model][cuda-only]") {
+  ModelSession session(test_device());
+  KernelSpec spec = increment_spec();
+  const std::string text = "this is neither a fatbin nor a cubin nor PTX";
+  spec.image = {std::as_bytes(std::span(text)), "nonsense"};
+  const Error error = refusal([&] { static_cast<void>(session.load(spec)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(contains(error.sentence(), "The device does not take its 44 bytes as a fatbin, a cubin or PTX"));
+  CHECK(error.contexts() == std::vector<std::string>{"loading the code image \"nonsense\""});
 }
 
 }  // namespace weft::test

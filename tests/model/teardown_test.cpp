@@ -174,4 +174,18 @@ TEST_CASE("Memory of a dropped pool comes back behind its runs and the context g
   CHECK(context.memory().reserved.live_bytes == 0);
 }
 
+TEST_CASE("A drained pool gives its memory and code back as it goes", "[model][host-only][B2]") {
+  const std::shared_ptr<HostDevice> device = make_host_device();
+  const ScopedDevice scoped(Device::host(), device);
+  const Context context = Context::open(Device::host());
+  const HostObjects before = device->objects();
+  {
+    PreparedModel prepared = XorModel(TestSession(context), kCount, 0xff).fragment.prepare();
+    CHECK(infer(prepared, fresh_bytes(kCount, 1)) == xored(fresh_bytes(kCount, 1), 0xff));
+    device->drain();
+  }
+  device->drain();                     // Frees are in the stream's order.
+  CHECK(device->objects() == before);  // Nobody asked for memory() in between.
+}
+
 }  // namespace weft::test

@@ -10,12 +10,6 @@ using namespace weft::test;
 
 namespace {
 
-constexpr Access kRead = Access::read;
-constexpr Access kWrite = Access::write;
-constexpr Access kBoth = Access::read_write;
-
-CommandUses uses(std::vector<ByteUse> list) { return {std::move(list), {}}; }
-
 std::vector<std::uint32_t> before(const Predecessors& predecessors, std::size_t command) {
   return {predecessors[command].begin(), predecessors[command].end()};
 }

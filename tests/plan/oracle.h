@@ -14,6 +14,13 @@
 
 namespace weft::test {
 
+inline constexpr Access kRead = Access::read;
+inline constexpr Access kWrite = Access::write;
+inline constexpr Access kBoth = Access::read_write;
+
+/// A command without stated orders.
+[[nodiscard]] inline CommandUses uses(std::vector<ByteUse> list) { return {std::move(list), {}}; }
+
 /// (earlier, later).
 using Pair = std::pair<std::uint32_t, std::uint32_t>;
 

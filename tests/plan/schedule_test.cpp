@@ -14,11 +14,10 @@ using namespace weft::test;
 
 namespace {
 
-constexpr Access kRead = Access::read;
-constexpr Access kWrite = Access::write;
-constexpr Access kBoth = Access::read_write;
-
-CommandUses uses(std::vector<ByteUse> list) { return {std::move(list), {}}; }
+/// Three commands of which each rewrites the range of the one before, and one that has to do with none of them.
+std::vector<CommandUses> chain_and_another() {
+  return {uses({{0, 0, 8, kWrite}}), uses({{0, 0, 8, kBoth}}), uses({{0, 0, 8, kBoth}}), uses({{1, 0, 8, kWrite}})};
+}
 
 /// Random commands on `lanes` ranges of 8 bytes: each rewrites its lane and reads some others, so no more than `lanes`
 /// of them are ever unordered.
@@ -110,8 +109,7 @@ TEST_CASE("Dropping any edge of random programs is found", "[plan][T23]") {
 }
 
 TEST_CASE("The oracle finds an implied edge and an edge that nothing asks for", "[plan][T23]") {
-  const std::vector<CommandUses> commands{uses({{0, 0, 8, kWrite}}), uses({{0, 0, 8, kBoth}}), uses({{0, 0, 8, kBoth}}),
-                                          uses({{1, 0, 8, kWrite}})};
+  const std::vector<CommandUses> commands = chain_and_another();
   const std::vector<Pair> right{{0, 1}, {1, 2}};
   CHECK_FALSE(find_fault(commands, right));
   CHECK(find_fault(commands, std::vector<Pair>{{0, 1}, {0, 2}, {1, 2}}) == "others imply 0 -> 2");
@@ -175,8 +173,7 @@ TEST_CASE("Thousands of disjoint ranges of one allocation stay unordered", "[pla
 }
 
 TEST_CASE("A stated order that hazards imply adds no edge", "[plan]") {
-  std::vector<CommandUses> commands{uses({{0, 0, 8, kWrite}}), uses({{0, 0, 8, kBoth}}), uses({{0, 0, 8, kBoth}}),
-                                    uses({{1, 0, 8, kWrite}})};
+  std::vector<CommandUses> commands = chain_and_another();
   commands[2].after = {0, 1};
   commands[3].after = {1};
   const Schedule planned = schedule(commands);

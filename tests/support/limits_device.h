@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/faults.h"
+#include "device/device_decorator.h"
 
 #include <functional>
 #include <memory>

@@ -2,8 +2,15 @@
 set(WEFT_CUDA_MINIMUM 12.8)
 
 if(WEFT_CUDA)
+  # CUDACXX names the compiler itself, as in CMake's own search; the other variables name the toolkit's folder.
+  if(NOT CMAKE_CUDA_COMPILER AND NOT "$ENV{CUDACXX}" STREQUAL "")
+    find_program(CMAKE_CUDA_COMPILER NAMES "$ENV{CUDACXX}")
+    if(NOT CMAKE_CUDA_COMPILER)
+      message(FATAL_ERROR "CUDACXX is \"$ENV{CUDACXX}\", and there is no such program.")
+    endif()
+  endif()
   # The toolkit's own folder is seldom on PATH.
-  find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDACXX ENV CUDAToolkit_ROOT ENV CUDA_HOME
+  find_program(CMAKE_CUDA_COMPILER nvcc HINTS ENV CUDAToolkit_ROOT ENV CUDA_HOME
                PATHS /usr/local/cuda PATH_SUFFIXES bin)
   if(NOT CMAKE_CUDA_COMPILER)
     message(FATAL_ERROR "weft needs nvcc from CUDA Toolkit ${WEFT_CUDA_MINIMUM} or newer, and there "
@@ -37,6 +44,9 @@ endif()
 #   namespace weft { std::span<const std::byte> <function>() noexcept; }
 # over them. A build without CUDA defines the same function over no bytes. CMake before 3.27 has
 # no CUDA_FATBIN_COMPILATION, hence the custom command.
+#
+# CMAKE_CUDA_ARCHITECTURES does not change the fatbins, by intent: sm_80, sm_90 and the PTX are what weft is compiled and
+# tested for, and a library without one of them would fail at run time on a GPU that weft supports.
 function(weft_add_fatbin target function source)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "OPTIONS")
   set(stub ${CMAKE_CURRENT_BINARY_DIR}/${function}.cpp)
@@ -48,13 +58,14 @@ function(weft_add_fatbin target function source)
 
   cmake_path(ABSOLUTE_PATH source OUTPUT_VARIABLE input)
   set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${function}.fatbin)
+  # nvcc escapes no space in the rule that it writes, so the rule names the file relative to this folder.
   add_custom_command(
     OUTPUT ${fatbin}
     COMMAND ${CMAKE_CUDA_COMPILER} -fatbin -std=c++20 -O3
             -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
             -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src ${arg_OPTIONS}
             $<$<BOOL:${WEFT_WERROR}>:-Werror=all-warnings>
-            -MD -MF ${fatbin}.d -o ${fatbin} ${input}
+            -MD -MT ${function}.fatbin -MF ${fatbin}.d -o ${fatbin} ${input}
     DEPENDS ${input}
     DEPFILE ${fatbin}.d
     COMMENT "Building fatbin ${source}"

@@ -31,7 +31,13 @@ enum class OwnRole : std::uint8_t {
 };
 
 /// What an allocation of a graph is to the model.
-enum class AllocationKind : std::uint8_t { weight, scratch, input, output };
+enum class AllocationKind : std::uint8_t {
+  weight,
+  scratch,
+  input,
+  output,
+  own,  ///< weft's own: staging, counters, the completion word.
+};
 
 [[nodiscard]] WEFT_API std::string_view to_string(NodeKind kind) noexcept;
 /// "copy-in", "copy-out", "completion" or "fill-kernel".
@@ -76,8 +82,9 @@ struct TopologyEdge {
 struct TopologyAllocation {
   AllocationKind kind = AllocationKind::scratch;
   std::string label;
-  std::uint64_t bytes = 0;              ///< Used extent.
-  std::optional<std::uint64_t> offset;  ///< In the slot's arena; absent for what stands elsewhere (weights).
+  std::uint64_t bytes = 0;  ///< Used extent.
+  std::optional<std::uint64_t>
+      offset;  ///< In the slot's arena; absent for what stands elsewhere (weights, pinned memory).
 };
 
 /// One prepared graph, described for people and tools. A plain value: it keeps nothing alive and may be copied between

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 namespace weft::cuda {
 namespace {
@@ -40,22 +42,21 @@ DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module) {
 
   const DriverScope scope = context_.enter();
   const Driver& driver = context_.driver();
-  CUlibrary library = nullptr;
+  CUlibrary loaded = nullptr;
   if (const DeviceStatus status = context_.call(
-          driver.LibraryLoadData, &library, code, static_cast<CUjit_option*>(nullptr), static_cast<void**>(nullptr), 0u,
+          driver.LibraryLoadData, &loaded, code, static_cast<CUjit_option*>(nullptr), static_cast<void**>(nullptr), 0u,
           static_cast<CUlibraryOption*>(nullptr), static_cast<void**>(nullptr), 0u);
       !status.ok()) {
     return status;
   }
-  if (const DeviceStatus status = load_code_now(library); !status.ok()) {
-    static_cast<void>(context_.call(driver.LibraryUnload, library));
-    return status;
-  }
+  const auto discard = [&](CUlibrary unkept) { static_cast<void>(context_.call(driver.LibraryUnload, unkept)); };
+  std::unique_ptr<std::remove_pointer_t<CUlibrary>, decltype(discard)> library(loaded, discard);
+  if (const DeviceStatus status = load_code_now(library.get()); !status.ok()) return status;
   {
     const std::lock_guard lock(mutex_);
-    modules_.try_emplace(library);
+    modules_.try_emplace(library.get());
   }
-  module = to_handle<ModuleHandle>(library);
+  module = to_handle<ModuleHandle>(library.release());
   return {};
 }
 
@@ -79,11 +80,18 @@ DeviceStatus CudaCode::load_code_now(CUlibrary library) noexcept {
 
 DeviceStatus CudaCode::unload(ModuleHandle module) noexcept {
   const auto library = native<CUlibrary>(module);
+  // The entry goes first: once unloaded, the driver may give the handle to a library that another thread loads.
+  Modules::node_type entry;
+  {
+    const std::lock_guard lock(mutex_);
+    entry = modules_.extract(library);
+  }
   const DriverScope scope = context_.enter();
   const DeviceStatus status = context_.call(context_.driver().LibraryUnload, library);
-  if (!status.ok()) return status;
-  const std::lock_guard lock(mutex_);
-  modules_.erase(library);
+  if (!status.ok()) {
+    const std::lock_guard lock(mutex_);
+    modules_.insert(std::move(entry));
+  }
   return status;
 }
 

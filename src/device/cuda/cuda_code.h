@@ -31,6 +31,7 @@ class CudaCode {
  private:
   // A symbol looked up twice is one kernel; addresses stay while the module is loaded.
   using Kernels = std::map<CUkernel, std::unique_ptr<CudaKernel>>;
+  using Modules = std::map<CUlibrary, Kernels>;
 
   DeviceStatus load_code_now(CUlibrary library) noexcept;
   DeviceStatus read_compiled(CUkernel kernel, CompiledKernel& compiled);
@@ -38,7 +39,7 @@ class CudaCode {
 
   PrimaryContext& context_;
   std::mutex mutex_;
-  std::map<CUlibrary, Kernels> modules_;
+  Modules modules_;
 };
 
 }  // namespace weft::cuda

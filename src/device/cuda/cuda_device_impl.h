@@ -57,8 +57,9 @@ class CudaDevice final : public DeviceApi {
 
  private:
   [[nodiscard]] const Driver& driver() const noexcept { return context_.driver(); }
-  /// Whether a graph takes a memset node on memory of weft's pool.
-  [[nodiscard]] bool probe_fill_nodes() noexcept;
+  /// Whether a graph takes a memset node on memory of weft's pool. Any failure but the node's refusal is the answer.
+  DeviceStatus probe_fill_nodes(bool& accepted) noexcept;
+  DeviceStatus try_fill_node(GraphHandle graph, const FillNode& fill, bool& accepted) noexcept;
   DeviceStatus read_nodes(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_edges(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_symbol(CUgraphNode node, std::string& symbol);

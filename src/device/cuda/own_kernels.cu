@@ -5,6 +5,7 @@
 
 #include <cuda/atomic>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace {

@@ -46,7 +46,7 @@ DeviceStatus HostDevice::find_kernel(ModuleHandle module, const KernelSpec& spec
       return {};
     }
     CompiledKernel layout = host_layout(spec);
-    if (parameter_block_bytes(layout) > limits_.max_parameter_bytes) {
+    if (layout.parameter_bytes() > limits_.max_parameter_bytes) {
       return refused("a kernel's parameter block passes the device's limit");
     }
     const auto loaded = std::make_shared<LoadedHostKernel>(LoadedHostKernel{.module = module,

@@ -52,11 +52,6 @@ CompiledKernel host_layout(const KernelSpec& spec) {
   return compiled;
 }
 
-std::uint64_t parameter_block_bytes(const CompiledKernel& compiled) noexcept {
-  if (compiled.parameters.empty()) return 0;
-  return std::uint64_t{compiled.parameters.back().offset} + compiled.parameters.back().size;
-}
-
 DeviceStatus check_launch(const KernelNode& node, const LoadedHostKernel& kernel, const DeviceLimits& limits) noexcept {
   if (!is_positive(node.grid)) return refused("a kernel node's grid has an empty axis");
   if (!fits(node.grid, limits.max_grid)) return refused("a kernel node's grid passes an axis limit");
@@ -67,7 +62,7 @@ DeviceStatus check_launch(const KernelNode& node, const LoadedHostKernel& kernel
   if (node.dynamic_shared_bytes > dynamic_shared_limit(kernel, limits)) {
     return refused("a kernel node's dynamic shared memory passes what the kernel was raised to");
   }
-  if (node.parameters.size() != parameter_block_bytes(kernel.compiled)) {
+  if (node.parameters.size() != kernel.compiled.parameter_bytes()) {
     return refused("a kernel node's parameter block has another size than the kernel's");
   }
   return {};

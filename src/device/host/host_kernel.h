@@ -28,9 +28,6 @@ struct LoadedHostKernel {
 /// tell.
 [[nodiscard]] CompiledKernel host_layout(const KernelSpec& spec);
 
-/// Bytes of a parameter block in this layout: up to the end of the last parameter.
-[[nodiscard]] std::uint64_t parameter_block_bytes(const CompiledKernel& compiled) noexcept;
-
 /// What a driver refuses when a kernel node is added.
 [[nodiscard]] DeviceStatus check_launch(const KernelNode& node, const LoadedHostKernel& kernel,
                                         const DeviceLimits& limits) noexcept;

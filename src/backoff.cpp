@@ -1,4 +1,4 @@
-#include "completion_word.h"
+#include "backoff.h"
 
 #include <algorithm>
 #include <thread>
@@ -11,7 +11,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::nanoseconds kShortestSleep = std::chrono::microseconds(20);
 constexpr std::chrono::nanoseconds kLongestSleep = std::chrono::microseconds(500);
-constexpr int kSpinsPerClockRead = 16;
+constexpr int kSleepsPerWait = 16;  // A sleep is at most this part of the wait so far, so that it costs little of it.
+constexpr std::uint32_t kLooksPerClockRead = 16;
 
 /// `span` from now, or the end of time where that is nearer.
 Deadline from_now(std::chrono::nanoseconds span) noexcept {
@@ -30,18 +31,20 @@ void relax_processor() noexcept {
 }  // namespace
 
 Backoff::Backoff(std::chrono::nanoseconds spin, Deadline deadline) noexcept
-    : spin_until_(from_now(spin)), deadline_(deadline), interval_(kShortestSleep) {}
+    : started_(Clock::now()), spin_until_(from_now(spin)), deadline_(deadline) {}
 
 bool Backoff::pause() noexcept {
-  const Clock::time_point now = Clock::now();
-  if (now >= deadline_) return false;
-  if (now < spin_until_) {
-    for (int i = 0; i < kSpinsPerClockRead; ++i) relax_processor();
+  if (!sleeping_ && pauses_++ % kLooksPerClockRead != 0) {
+    relax_processor();
     return true;
   }
+  const Clock::time_point now = Clock::now();
+  if (now >= deadline_) return false;
+  if (now < spin_until_) return true;
   sleeping_ = true;
-  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(interval_, deadline_ - now));
-  interval_ = std::min(2 * interval_, kLongestSleep);
+  const auto sleep =
+      std::clamp<std::chrono::nanoseconds>((now - started_) / kSleepsPerWait, kShortestSleep, kLongestSleep);
+  std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(sleep, deadline_ - now));
   return true;
 }
 

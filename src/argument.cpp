@@ -75,7 +75,9 @@ bool fits(ParameterKind parameter, ParameterKind argument) {
 
 class Binder {
  public:
-  explicit Binder(const LoadedKernel& kernel) : kernel_(kernel) { bound_.parameters.resize(kernel.compiled.parameter_bytes()); }
+  explicit Binder(const LoadedKernel& kernel) : kernel_(kernel) {
+    bound_.parameters.resize(kernel.compiled.parameter_bytes());
+  }
 
   BoundArguments bind(const std::vector<Part>& parts) {
     const std::vector<Parameter>& parameters = kernel_.spec.parameters;

@@ -32,11 +32,8 @@ ContextState::~ContextState() {
 }
 
 void ContextState::retire(Retirement retirement) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    retired_.splice(retired_.end(), retirement);
-  }
-  reap();
+  const std::lock_guard lock(mutex_);
+  retired_.splice(retired_.end(), retirement);
 }
 
 void ContextState::reap() noexcept {

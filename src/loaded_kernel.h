@@ -17,7 +17,6 @@ struct LoadedKernel {
   LoadedModule module;
   KernelHandle handle = KernelHandle::none;
   CompiledKernel compiled;
-
 };
 
 [[nodiscard]] LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image);

@@ -35,10 +35,15 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::sha
 }
 
 Slot::~Slot() {
+  // Asked before the frees below join the stream: they use nothing of what a run uses.
+  const bool is_running = context_.api().query_stream(stream_.get()).code == StatusCode::not_ready;
   graph_ = {};
   memory_.clear();
-  retirement_.front().stream = std::move(stream_);
-  context_.retire(std::move(retirement_));
+  if (is_running) {
+    retirement_.front().stream = std::move(stream_);
+    context_.retire(std::move(retirement_));
+  }
+  context_.reap();
 }
 
 void Slot::settle() {

@@ -149,7 +149,7 @@ int main(int argc, char** argv) {
   app.add_option("--requests", options.requests,
                  "Requests of a repetition, one in flight; ten times as many with all slots in flight (2000 on a GPU, "
                  "100 on the host device)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{10'000'000}));
   app.add_option("--data", options.data, "digits: folder of the model and its test set")->capture_default_str();
   app.add_option("--json", options.json, "Appends JSON lines to this file");
   return weft::tools::run_program(app, argc, argv, [&] { return run(device.choose(), options); });

@@ -31,26 +31,33 @@ AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator all
     : api_(std::move(api)), stream_(create_stream(api_)), allocator_(std::move(allocator)) {}
 
 DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes, const std::string& what) {
-  return in_context([&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
-                    [&]() -> DeviceAddress {
-                      if (!allocator_.allocate) {
-                        DeviceAddress address = 0;
-                        check(api_->allocate(stream, bytes, address), "allocate memory");
-                        return address;
-                      }
-                      void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
-                      if (memory == nullptr)
-                        throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
-                      const auto address = reinterpret_cast<DeviceAddress>(memory);
-                      if (address % kArenaAlignment != 0) {
-                        allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
-                        throw Error(
-                            ErrorCode::invalid,
-                            fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of {}.",
-                                        address, kArenaAlignment));
-                      }
-                      return address;
-                    });
+  return in_context(
+      [&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
+      [&]() -> DeviceAddress {
+        if (!allocator_.allocate) {
+          DeviceAddress address = 0;
+          check(api_->allocate(stream, bytes, address), "allocate memory");
+          return address;
+        }
+        void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
+        if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
+        const auto address = reinterpret_cast<DeviceAddress>(memory);
+        if (address % kArenaAlignment != 0) {
+          allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
+          throw Error(ErrorCode::invalid,
+                      fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of {}.",
+                                  address, kArenaAlignment));
+        }
+        AddressInfo info;
+        static_cast<void>(api_->describe_address(address, info));
+        if (info.kind != AddressInfo::Kind::device) {
+          allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
+          throw Error(ErrorCode::invalid,
+                      fmt::format("The context's allocator gave the address {:#x}, which is no memory of the device.",
+                                  address));
+        }
+        return address;
+      });
 }
 
 void AllocationDomain::release(StreamHandle stream, DeviceAddress address, std::uint64_t bytes) noexcept {

@@ -29,6 +29,7 @@ void require_no_cluster(const Dim3& cluster) {
 }
 
 void validate_parameter(const Parameter& parameter, std::size_t index) {
+  if (parameter.size == 0) refuse(fmt::format("The spec gives {} 0 bytes.", describe(parameter, index)));
   if (parameter.kind == ParameterKind::binding) {
     if (parameter.size != sizeof(DeviceAddress)) {
       refuse(fmt::format("The binding {} has {} bytes; a device pointer has {}.", describe(parameter, index),

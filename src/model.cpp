@@ -109,8 +109,9 @@ Operation validate_dispatch(const DefinitionState& definition, const Dispatch& d
   }
   BoundArguments bound = bind_arguments(*kernel, dispatch.arguments);
   const Dim3 grid = validate_grid(launch.grid, limits);
-  if (launch.dynamic_shared_bytes >
-      limits.max_shared_bytes - std::min(limits.max_shared_bytes, kernel->compiled.static_shared_bytes)) {
+  const std::uint64_t static_shared = kernel->compiled.static_shared_bytes;
+  if (static_shared > limits.max_shared_bytes ||
+      launch.dynamic_shared_bytes > limits.max_shared_bytes - static_shared) {
     refuse(fmt::format(
         "The launch needs {} bytes of dynamic shared memory beside {} static ones; the device allows {} together.",
         launch.dynamic_shared_bytes, kernel->compiled.static_shared_bytes, limits.max_shared_bytes));

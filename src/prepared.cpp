@@ -1,4 +1,5 @@
 #include "backoff.h"
+#include "checked_math.h"
 #include "context_state.h"
 #include "device/own_kernels.h"
 #include "error_context.h"
@@ -52,6 +53,16 @@ void require_slots(const PrepareOptions& options) {
   if (options.slots == 0) refuse("A prepared model has at least 1 slot; 0 are asked for.");
 }
 
+// Before anything grows with the number of slots.
+void require_room(const Context& context, const SlotPlan& plan, std::uint32_t slots) {
+  const std::uint64_t total = context.properties().total_memory_bytes;
+  const auto needed = checked_multiply(plan.device.reserved, slots);
+  if (needed && *needed <= total) return;
+  throw Error(ErrorCode::out_of_memory,
+              fmt::format("{} slots of {} bytes each are more than the {} bytes of the device.", slots,
+                          plan.device.reserved, total));
+}
+
 std::shared_ptr<const SlotPlan> plan_of(const Context& context, const InferenceGraph& inference,
                                         const PrepareOptions& options) {
   return std::make_shared<const SlotPlan>(plan_slot(*ContextAccess::state(context), inference, options));
@@ -86,7 +97,7 @@ bool Inference::wait(Deadline deadline) {
   Backoff backoff(pool.options().spin, deadline);
   while (backoff.pause()) {
     if (slot.has_finished(run_)) return complete_ = true;
-    if (backoff.is_sleeping()) slot.require_progress(run_);
+    if (backoff.is_time_to_ask()) slot.require_progress(run_);
   }
   slot.require_progress(run_);  // Who only polls learns of a lost device here.
   return complete_ = slot.has_finished(run_);
@@ -137,12 +148,14 @@ PreparedModel::PreparedModel(std::shared_ptr<SlotPool> pool) noexcept : pool_(st
 PreparedModel PreparedModel::prepare(const Context& context, const std::function<InferenceGraph(Context&)>& factory,
                                      PrepareOptions options) {
   require_slots(options);
+  if (!factory) refuse("The factory of a prepared model is empty.");
   std::vector<std::shared_ptr<const SlotPlan>> plans;
   for (std::uint32_t i = 0; i < options.slots; ++i) {
     in_context([&] { return fmt::format("preparing slot {} of {}", i, options.slots); },
                [&] {
                  Context home = context;
                  plans.push_back(plan_of(context, factory(home), options));
+                 if (i == 0) require_room(context, *plans.front(), options.slots);
                  require_same("inputs", plans.front()->inputs, plans.back()->inputs);
                  require_same("outputs", plans.front()->outputs, plans.back()->outputs);
                });
@@ -156,7 +169,9 @@ PreparedModel ModelFragment::prepare(PrepareOptions options) const {
   Graph graph(state_->context, state_->label);
   RecordedTensors tensors = record_fragment(*state_, GraphAccess::state(graph), nullptr);
   const InferenceGraph inference{std::move(graph), std::move(tensors.inputs), std::move(tensors.outputs)};
-  std::vector<std::shared_ptr<const SlotPlan>> plans(options.slots, plan_of(state_->context, inference, options));
+  const std::shared_ptr<const SlotPlan> plan = plan_of(state_->context, inference, options);
+  require_room(state_->context, *plan, options.slots);
+  std::vector<std::shared_ptr<const SlotPlan>> plans(options.slots, plan);
   return PreparedModel(std::make_shared<SlotPool>(state_->context, options, std::move(plans),
                                                   regions_of(state_->inputs), regions_of(state_->outputs)));
 }
@@ -172,7 +187,7 @@ std::optional<ModelSlot> PreparedModel::acquire(Deadline deadline) {
   if (slot) return slot;
   Backoff backoff(pool_->options().spin, deadline);
   while (!slot && backoff.pause()) {
-    if (backoff.is_sleeping()) pool_->require_progress();
+    if (backoff.is_time_to_ask()) pool_->require_progress();
     slot = try_acquire();
   }
   return slot;

@@ -2,6 +2,7 @@
 # Sourced by tools/test, tools/demo and .ci/run: reads their common options, sets up what a build needs, configures and builds.
 # After parse_options: `device` (auto, host or cuda), `preset`, `install` (yes or no), and `rest`, the other arguments.
 
+unset CDPATH  # With it, cd prints where it goes.
 readonly root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly cuda_minimum=12.8
 
@@ -54,6 +55,9 @@ first_gpu() {
 # Turns auto into cuda or host, and says so.
 choose_device() {
   local gpu
+  if [[ $device == cuda ]]; then
+    first_gpu >/dev/null || die "--device cuda needs an NVIDIA GPU with its driver, and nvidia-smi finds none here."
+  fi
   [[ $device == auto ]] || return 0
   if gpu=$(first_gpu); then
     device=cuda

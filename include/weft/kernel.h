@@ -71,8 +71,9 @@ struct HostLaunch {
 
 /// A kernel's reference on the host: what the host device runs, and the layout that it takes for the compiled one.
 struct HostKernel {
-  std::function<void(const HostLaunch&)> run =
-      {};  ///< Computes the whole grid. Called on the host device's worker thread.
+  /// Computes the whole grid. Called on the host device's worker thread; it must not throw, and must not own handles of
+  /// weft, since it would then wait for itself. What throws loses the device, as a fault would.
+  std::function<void(const HostLaunch&)> run = {};
   std::vector<std::uint32_t> parameter_sizes = {};  ///< Bytes of each parameter in order.
   std::uint32_t max_threads_per_block = 1024;       ///< Launch bounds.
   std::uint32_t static_shared_bytes = 0;

@@ -28,7 +28,7 @@ TEST_CASE("Each driver code has its status", "[device]") {
       {201, internal},     // no current context: weft's own mistake
       {209, unsupported},  // no code for this GPU
       {214, device_lost},  // ECC
-      {218, unsupported},  // PTX does not compile here
+      {218, invalid},      // no valid PTX; seen for text that is none
       {220, device_lost},  // NVLink
       {221, unsupported},
       {222, unsupported},

@@ -223,6 +223,19 @@ TEST_CASE("A misaligned address of the context's allocator is refused and given 
   CHECK(allocator.is_balanced());
 }
 
+TEST_CASE("An address that is no memory of the device is refused and given back", "[model]") {
+  alignas(256) static std::array<std::byte, 1 << 16> foreign;
+  int released = 0;
+  const Context context = Context::open(
+      test_device(), {.allocator = {.allocate = [](std::uint64_t, void*) { return static_cast<void*>(foreign.data()); },
+                                    .release = [&](void*, std::uint64_t, void*) { ++released; }}});
+  const XorModel model(TestSession(context), kCount, 0xff);
+  const Error error = refusal([&] { static_cast<void>(model.fragment.prepare()); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(contains(error.sentence(), "which is no memory of the device."));
+  CHECK(released == 1);
+}
+
 TEST_CASE("Half an allocator is refused", "[model]") {
   BookedAllocator allocator(test_device());
   Allocator half = allocator.hooks();

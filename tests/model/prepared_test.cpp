@@ -382,4 +382,20 @@ TEST_CASE("The nodes of a slot beyond the pool are refused", "[model]") {
         "There is no slot 2; the pool has 2.");
 }
 
+TEST_CASE("More slots than the device has memory for are refused before they are made", "[model][S49]") {
+  const XorModel model(kCount);
+  const MemoryStatistics before = model.fragment.context().memory();
+  const Error error = refusal([&] { static_cast<void>(model.fragment.prepare({.slots = 0xffffffffu})); });
+  CHECK(error.code() == ErrorCode::out_of_memory);
+  CHECK(contains(error.sentence(), "4294967295 slots of 1024 bytes each are more than the "));
+  CHECK(model.fragment.context().memory() == before);
+}
+
+TEST_CASE("An empty factory is refused", "[model]") {
+  const Context context = Context::open(test_device());
+  const Error error = refusal([&] { static_cast<void>(PreparedModel::prepare(context, nullptr)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(error.sentence() == "The factory of a prepared model is empty.");
+}
+
 }  // namespace weft::test

@@ -227,6 +227,31 @@ TEST_CASE("One tensor for two allocations is refused", "[model][S56][S63][T5]") 
       {"binding inputs[1]", "recording a fragment"});
 }
 
+TEST_CASE("Tensors that share a few bytes are refused for two allocations", "[model][S56]") {
+  // A fragment whose two outputs overlap by 16 bytes, given to one that takes two allocations of 48 bytes.
+  TestSession source;
+  const auto whole = source.session.allocate<std::uint8_t>({80});
+  const TensorDesc part(DType::u8, {48});
+  const TensorRegion low(whole.slice(0, 48), part);
+  const TensorRegion high(whole.slice(32, 48), part);
+  const Context context = source.context;
+  const ModelFragment first = source.freeze().fragment(trusted, {.outputs = {low, high}, .commands = {fill(whole, 1)}});
+  TestSession sink(context);
+  const auto a = sink.session.allocate<std::uint8_t>({48}, {.label = "a"});
+  const auto b = sink.session.allocate<std::uint8_t>({48}, {.label = "b"});
+  const auto y = sink.session.allocate<std::uint8_t>({48});
+  const ModelFragment second = sink.freeze().fragment(
+      trusted, {.inputs = {a, b}, .outputs = {y}, .commands = {sink.xor_of(a, y, 0), sink.xor_of(b, y, 0)}});
+
+  Graph graph(context);
+  const std::vector<DeviceTensor> outputs = first.record(graph, {});
+  const Error error = refusal([&] { static_cast<void>(second.record(graph, outputs)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(
+      error.sentence() ==
+      "The tensor overlaps the one bound to allocation \"a\"; the fragment's order was inferred for distinct memory.");
+}
+
 TEST_CASE("Two inputs of one allocation must be given one tensor at one offset", "[model][S57][S63]") {
   const RecordRefusals r;
   r.refuse({.inputs = {{r.low, kBytes}, {r.low, kBytes}, {r.low, kBytes}}},

@@ -160,6 +160,10 @@ TEST_CASE("A spec that the compiled kernel contradicts is refused when it is loa
   check_refused([&] { static_cast<void>(session.load(spec)); },
                 "The alignment of parameter 0 (\"x\") is 3 bytes, which is not a power of two.", contexts);
   spec = increment_spec();
+  spec.parameters[1].size = 0;
+  check_refused([&] { static_cast<void>(session.load(spec)); }, "The spec gives parameter 1 (\"amount\") 0 bytes.",
+                contexts);
+  spec = increment_spec();
   spec.parameters[0].alignment = 512;
   check_refused([&] { static_cast<void>(session.load(spec)); },
                 "The alignment of parameter 0 (\"x\") is 512 bytes; weft's storage starts at multiples of 256.",
@@ -173,6 +177,32 @@ TEST_CASE("A spec that the compiled kernel contradicts is refused when it is loa
   check_refused([&] { static_cast<void>(session.load(spec)); },
                 "The index parameter 1 (\"amount\") has 2 bytes; an index has 4 or 8.", contexts);
   CHECK(session.load(increment).id().index == 0);
+}
+
+TEST_CASE("Two specs of one symbol keep a host reference each", "[model][host-only]") {
+  const Context context = Context::open(Device::host());
+  ModelSession session(Device::host());
+  const auto storing = [](std::uint32_t value) {
+    return KernelSpec{
+        .symbol = "store",
+        .parameters = {{.kind = ParameterKind::binding, .size = 8, .access = Access::write, .element_size = 4}},
+        .host = HostKernel{.run = [value](const HostLaunch& launch) { *launch.get<std::uint32_t*>(0) = value; },
+                           .parameter_sizes = {8}}};
+  };
+  const KernelId one = session.load(storing(1));
+  const KernelId two = session.load(storing(2));
+  const auto x = session.allocate<std::uint32_t>({1});
+  const auto y = session.allocate<std::uint32_t>({1});
+  PreparedModel prepared =
+      std::move(session)
+          .freeze(context)
+          .fragment(trusted,
+                    {.outputs = {x, y}, .commands = {dispatch(one, grid(1), {x}), dispatch(two, grid(1), {y})}})
+          .prepare();
+  Inference run = std::move(prepared.acquire(in_a_minute()).value()).submit();
+  REQUIRE(run.wait(in_a_minute()));
+  CHECK(run.output(x)[0] == 1);
+  CHECK(run.output(y)[0] == 2);
 }
 
 TEST_CASE("A spec that asks for clusters is unsupported", "[model]") {

@@ -37,10 +37,6 @@ function(weft_test_support target)
   target_precompile_headers(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/tests/catch.h>)
   # Catch2 2.13 puts its implementation where the header is included after a macro.
   set_source_files_properties(main.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-  if(WEFT_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-    # Instrumented, that implementation looks uninitialised to GCC 12.
-    set_property(SOURCE main.cpp APPEND PROPERTY COMPILE_OPTIONS -Wno-maybe-uninitialized)
-  endif()
 endfunction()
 
 # Registers the cases of a program that `spec` leaves, under "<device>: <layer>/<name>", to run on `device`.

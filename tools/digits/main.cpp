@@ -130,6 +130,7 @@ int main(int argc, char** argv) {
   weft::tools::add_slots_option(app, options.slots);
   app.add_option("--batch", options.batch, "Images of a request")->capture_default_str();
   app.add_option("--requests", options.requests, "Requests to serve, at least one pass over the images")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100'000'000}));
   return weft::tools::run_program(app, argc, argv, [&] { return classify(device.choose(), options); });
 }

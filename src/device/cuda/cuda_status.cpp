@@ -26,7 +26,7 @@ constexpr StatusRule kTable[] = {
     {CUDA_ERROR_INVALID_IMAGE, invalid, "the image is not a fatbin, a cubin or PTX"},
     {CUDA_ERROR_NO_BINARY_FOR_GPU, unsupported, "the image has no code for this GPU"},
     {CUDA_ERROR_ECC_UNCORRECTABLE, device_lost, "an uncorrectable memory (ECC) error"},
-    {CUDA_ERROR_INVALID_PTX, unsupported, "the image's PTX does not compile for this GPU"},
+    {CUDA_ERROR_INVALID_PTX, invalid, "the image is no valid PTX"},
     {CUDA_ERROR_NVLINK_UNCORRECTABLE, device_lost, "an uncorrectable NVLink error"},
     {CUDA_ERROR_JIT_COMPILER_NOT_FOUND, unsupported,
      "the image has only PTX for this GPU, and the driver's PTX compiler is not installed"},

@@ -86,7 +86,7 @@ class HostDevice final : public DeviceApi {
 
   DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept override;
   DeviceStatus unload(ModuleHandle module) noexcept override;
-  /// A symbol found again in the same module keeps the spec with which it was found first.
+  /// Each find makes a kernel of its own: two specs of one symbol may have two references.
   DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                            CompiledKernel& compiled) noexcept override;
   DeviceStatus raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept override;
@@ -123,7 +123,7 @@ class HostDevice final : public DeviceApi {
     HostOperationRef last;
   };
   struct Module {
-    std::unordered_map<std::string, KernelHandle> kernels;  ///< By symbol.
+    std::vector<KernelHandle> kernels;  ///< One a find: two specs of a symbol may have two references.
   };
   struct Executable {
     HostGraph graph;

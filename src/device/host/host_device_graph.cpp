@@ -25,7 +25,7 @@ DeviceStatus HostDevice::unload(ModuleHandle module) noexcept {
       return bound != nullptr && (*bound)->kernel && (*bound)->kernel->module == module;
     });
     if (running) return misuse("a module is unloaded while queued work runs its kernels");
-    for (const auto& [symbol, kernel] : found->kernels) {
+    for (const KernelHandle kernel : found->kernels) {
       (*kernels_.find(kernel))->unloaded = true;
       (void)kernels_.erase(kernel);
     }
@@ -39,12 +39,6 @@ DeviceStatus HostDevice::find_kernel(ModuleHandle module, const KernelSpec& spec
     Module* found = modules_.find(module);
     if (found == nullptr) return modules_.missing(module);
     if (spec.symbol.empty()) return refused("a module has no kernel with an empty symbol");
-    const auto known = found->kernels.find(spec.symbol);
-    if (known != found->kernels.end()) {
-      kernel = known->second;
-      compiled = (*kernels_.find(kernel))->compiled;
-      return {};
-    }
     CompiledKernel layout = host_layout(spec);
     if (layout.parameter_bytes() > limits_.max_parameter_bytes) {
       return refused("a kernel's parameter block passes the device's limit");
@@ -55,7 +49,7 @@ DeviceStatus HostDevice::find_kernel(ModuleHandle module, const KernelSpec& spec
                                                                             .run = spec.host ? spec.host->run : nullptr,
                                                                             .compiled = layout});
     const KernelHandle handle = kernels_.insert(loaded);
-    found->kernels.emplace(spec.symbol, handle);
+    found->kernels.push_back(handle);
     kernel = handle;
     compiled = std::move(layout);
     return {};

@@ -51,8 +51,9 @@ class WEFT_API ModelSession {
   }
 
   /// Loads a kernel; an image that this session has loaded before is not loaded again. Errors: `invalid` when the
-  /// bytes are no image, lack the symbol, or the compiled layout contradicts the spec; `unsupported` when the image has
-  /// no code for this device, or the spec asks for clusters.
+  /// image lacks the symbol, or the compiled layout contradicts the spec; `unsupported` when the image has no code for
+  /// this device, or the spec asks for clusters. Bytes that are no image are one or the other, as the driver takes
+  /// them. The host device looks at no code, and runs what the spec says is the reference.
   [[nodiscard]] KernelId load(const KernelSpec& spec);
   template <class... P>
   [[nodiscard]] Kernel<P...> load(const TypedKernelSpec<P...>& spec) {

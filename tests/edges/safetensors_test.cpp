@@ -320,7 +320,7 @@ TEST_CASE("A refusal names the tensor and clips what a file can make long", "[ed
 }
 
 TEST_CASE("Nesting without end is refused before it is stored", "[edges][safetensors]") {
-  CHECK(refusal_of(file_of(R"({"t":)" + std::string(1 << 20, '['), 0)).sentence() ==
+  CHECK(refusal_of(file_of(std::string(R"({"t":)") + std::string(1 << 20, '['), 0)).sentence() ==
         "The header nests deeper than 3 levels.");
 }
 

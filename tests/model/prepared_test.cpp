@@ -38,7 +38,8 @@ ModelFragment fan_out(std::size_t outputs) {
   FragmentOptions options;
   options.inputs = {test.session.allocate<std::uint8_t>({kCount}, {.label = "x"})};
   for (std::size_t i = 0; i < outputs; ++i) {
-    options.outputs.push_back(test.session.allocate<std::uint8_t>({kCount}, {.label = "y" + std::to_string(i)}));
+    options.outputs.push_back(
+        test.session.allocate<std::uint8_t>({kCount}, {.label = std::string("y") + std::to_string(i)}));
     options.commands.push_back(test.xor_of(options.inputs[0], options.outputs[i], static_cast<std::uint8_t>(1u << i)));
   }
   if (outputs == 0) {

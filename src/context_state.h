@@ -61,9 +61,6 @@ struct ContextAccess {
   [[nodiscard]] static const std::shared_ptr<ContextState>& state(const Context& context) noexcept {
     return context.state_;
   }
-  [[nodiscard]] static Context context(std::shared_ptr<ContextState> state) noexcept {
-    return Context(std::move(state));
-  }
 };
 
 }  // namespace weft

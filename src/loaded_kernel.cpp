@@ -39,10 +39,10 @@ void validate_parameter(const Parameter& parameter, std::size_t index) {
       refuse(fmt::format("The alignment of {} is {} bytes, which is not a power of two.", describe(parameter, index),
                          parameter.required_alignment()));
     }
-  }
-  if (parameter.kind == ParameterKind::binding && parameter.required_alignment() > kArenaAlignment) {
-    refuse(fmt::format("The alignment of {} is {} bytes; weft's storage starts at multiples of {}.",
-                       describe(parameter, index), parameter.required_alignment(), kArenaAlignment));
+    if (parameter.required_alignment() > kArenaAlignment) {
+      refuse(fmt::format("The alignment of {} is {} bytes; weft's storage starts at multiples of {}.",
+                         describe(parameter, index), parameter.required_alignment(), kArenaAlignment));
+    }
   }
   if (parameter.kind == ParameterKind::index && parameter.size != 4 && parameter.size != 8) {
     refuse(fmt::format("The index {} has {} bytes; an index has 4 or 8.", describe(parameter, index), parameter.size));

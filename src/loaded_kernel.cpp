@@ -8,6 +8,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <bit>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -29,12 +30,15 @@ void require_no_cluster(const Dim3& cluster) {
 }
 
 void validate_parameter(const Parameter& parameter, std::size_t index) {
+  require_enumerator("kind of " + describe(parameter, index), parameter.kind, ParameterKind::bytes);
+  require_enumerator("access of " + describe(parameter, index), parameter.access, Access::read_write);
   if (parameter.size == 0) refuse(fmt::format("The spec gives {} 0 bytes.", describe(parameter, index)));
-  if (parameter.kind == ParameterKind::binding) {
-    if (parameter.size != sizeof(DeviceAddress)) {
-      refuse(fmt::format("The binding {} has {} bytes; a device pointer has {}.", describe(parameter, index),
-                         parameter.size, sizeof(DeviceAddress)));
-    }
+  if (parameter.kind == ParameterKind::binding && parameter.size != sizeof(DeviceAddress)) {
+    refuse(fmt::format("The binding {} has {} bytes; a device pointer has {}.", describe(parameter, index),
+                       parameter.size, sizeof(DeviceAddress)));
+  }
+  // A struct's alignment is that of the regions behind its pointers.
+  if (parameter.kind == ParameterKind::binding || parameter.kind == ParameterKind::bytes) {
     if (!std::has_single_bit(parameter.required_alignment())) {
       refuse(fmt::format("The alignment of {} is {} bytes, which is not a power of two.", describe(parameter, index),
                          parameter.required_alignment()));
@@ -71,6 +75,20 @@ void validate_block(const KernelSpec& spec, const CompiledKernel& compiled, cons
   }
 }
 
+// Nothing is told of a bare 64-bit word by most compilers, hence `unknown`. A scalar may stand for a pointer that gets
+// no region (Triton's kernels have two): it may then be null alone, see takes_null_only.
+void validate_kind(const Parameter& parameter, std::size_t index, CompiledKernel::ParameterLayout::Kind compiled) {
+  using enum CompiledKernel::ParameterLayout::Kind;
+  if (compiled == value && parameter.kind == ParameterKind::binding) {
+    refuse(fmt::format("The spec makes {} a binding; the compiled kernel takes a value there and no pointer.",
+                       describe(parameter, index)));
+  }
+  if (compiled == pointer && parameter.kind != ParameterKind::binding && parameter.kind != ParameterKind::scalar) {
+    refuse(fmt::format("The spec makes {} {}; the compiled kernel takes a pointer there.", describe(parameter, index),
+                       parameter.kind == ParameterKind::index ? "an index" : "a struct passed by value"));
+  }
+}
+
 void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
   if (spec.parameters.size() != compiled.parameters.size()) {
     refuse(fmt::format("The spec has {} parameters; the compiled kernel has {}.", spec.parameters.size(),
@@ -81,10 +99,23 @@ void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
       refuse(fmt::format("The spec gives {} {} bytes; the compiled kernel gives it {}.",
                          describe(spec.parameters[i], i), spec.parameters[i].size, compiled.parameters[i].size));
     }
+    validate_kind(spec.parameters[i], i, compiled.parameters[i].kind);
   }
 }
 
 }  // namespace
+
+bool takes_null_only(const LoadedKernel& kernel, std::size_t parameter) noexcept {
+  return kernel.spec.parameters[parameter].kind == ParameterKind::scalar &&
+         kernel.compiled.parameters[parameter].kind == CompiledKernel::ParameterLayout::Kind::pointer;
+}
+
+std::vector<std::byte> parameter_block(const CompiledKernel& compiled, std::span<const std::uint64_t> values) {
+  std::vector<std::byte> block(compiled.parameter_bytes());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    std::memcpy(&block[compiled.parameters[i].offset], &values[i], compiled.parameters[i].size);
+  return block;
+}
 
 LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image) {
   return in_context([&] { return fmt::format("loading the code image \"{}\"", image.label); },

@@ -4,7 +4,11 @@
 #include "device/handles.h"
 #include <weft/kernel.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 namespace weft {
 
@@ -18,6 +22,14 @@ struct LoadedKernel {
   KernelHandle handle = KernelHandle::none;
   CompiledKernel compiled;
 };
+
+/// Whether the spec has a scalar where the code takes a pointer. Its value can be null alone: weft orders what kernels
+/// do with regions, and an address in a scalar would escape it.
+[[nodiscard]] bool takes_null_only(const LoadedKernel& kernel, std::size_t parameter) noexcept;
+
+/// A parameter block of these values, pointers or integers, each in its parameter's width.
+[[nodiscard]] std::vector<std::byte> parameter_block(const CompiledKernel& compiled,
+                                                     std::span<const std::uint64_t> values);
 
 [[nodiscard]] LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image);
 

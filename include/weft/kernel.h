@@ -46,10 +46,23 @@ struct LaunchConfig {
 /// Computes a launch from workload words (sizes of the problem). Pure and re-entrant; it may throw `weft::Error`.
 using LaunchRule = std::function<LaunchConfig(std::span<const std::uint64_t> workload)>;
 
-/// Compiled code: a fatbin, a cubin or PTX text. The bytes must live until the kernel is loaded.
+/// A kernel that is compiled into the program, as `weft::kernel` of weft/cuda.h gives it.
+///
+/// A CUDA runtime linked statically knows the kernels of its own program or library alone, so the code that knows the
+/// function also brings the call that asks its runtime.
+struct NativeKernel {
+  const void* function = nullptr;  ///< The host side of the `__global__` function; null where there is none.
+  /// Answers the driver's handle of the function's kernel (a `CUkernel`), or null and the runtime's error. Called when
+  /// a CUDA device finds the kernel.
+  void* (*resolve)(const void* function, int& error) = nullptr;
+};
+
+/// Compiled code: a fatbin, a cubin or PTX text, or a kernel of the program. The bytes must live until the kernel is
+/// loaded.
 struct CodeImage {
   std::span<const std::byte> bytes = {};
   std::string label = {};
+  NativeKernel native = {};  ///< Instead of `bytes`.
 };
 
 /// What a host reference is called with: one whole launch.

@@ -39,7 +39,7 @@ std::string_view reason(StatusCode code) noexcept {
     case StatusCode::unsupported:
       return "it does not support this";
     case StatusCode::device_lost:
-      return "it is lost to a sticky error";
+      return "it is lost";
     case StatusCode::internal:
       return "a rule of its use is broken";
   }

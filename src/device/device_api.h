@@ -126,8 +126,11 @@ struct Edge {
 /// The layout that the compiler gave a kernel.
 struct CompiledKernel {
   struct ParameterLayout {
+    /// What the code says of the parameter; most compilers do not tell.
+    enum class Kind : std::uint8_t { unknown, value, pointer };
     std::uint32_t offset = 0;
     std::uint32_t size = 0;
+    Kind kind = Kind::unknown;
     friend bool operator==(const ParameterLayout&, const ParameterLayout&) = default;
   };
   std::vector<ParameterLayout> parameters;
@@ -161,6 +164,7 @@ struct GraphReadBack {
 /// Thread-safe but for graphs: one graph is built, set or instantiated by one thread at a time, and one executable is
 /// launched by one thread at a time. Every verb is noexcept and leaves the caller's current CUDA context and
 /// stream-capture mode as they were. A verb that does not answer `ok` has done nothing and leaves its output untouched.
+/// Once `health` is device_lost every verb answers the same, at once, and destruction calls no driver.
 class DeviceApi {
  public:
   DeviceApi() = default;
@@ -171,7 +175,8 @@ class DeviceApi {
   // --- The device itself
   // -------------------------------------------------------------------------------------------------
   [[nodiscard]] virtual const DeviceLimits& limits() const noexcept = 0;
-  /// ok, or device_lost once any verb has met a sticky error. Asks no driver.
+  /// ok, or device_lost once any verb has met a sticky error, the process has begun to exit, or it is the child of a
+  /// process that had opened a device (see device/process_state.h). Asks no driver and takes no lock.
   virtual DeviceStatus health() const noexcept = 0;
   virtual DeviceStatus memory_info(MemoryInfo& info) noexcept = 0;
   virtual DeviceStatus describe_address(DeviceAddress address, AddressInfo& info) noexcept = 0;
@@ -200,8 +205,8 @@ class DeviceApi {
   // --------------------------------------------------------------------------------------------------------------
   virtual DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept = 0;
   virtual DeviceStatus unload(ModuleHandle module) noexcept = 0;
-  /// Finds `spec.symbol` and tells its compiled layout. The host device takes both from `spec.host`, or from
-  /// `spec.parameters` where there is none.
+  /// Finds `spec.symbol`, or the kernel of the program that `spec.image` names, and tells its compiled layout. The host
+  /// device takes both from `spec.host`, or from `spec.parameters` where there is none.
   virtual DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                                    CompiledKernel& compiled) noexcept = 0;
   /// Lets launches of the kernel use this much dynamic shared memory. Raises only: the limit is shared by all its

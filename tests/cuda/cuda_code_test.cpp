@@ -1,6 +1,10 @@
 #include "catch.h"
 #include "cuda/gpu.h"
+#include "device/seam.h"
+#include "loaded_kernel.h"
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -24,6 +28,19 @@ constexpr std::string_view kPtx = R"(
   ret;
 }
 )";
+
+std::string read_image(const std::string& name) {
+  std::ifstream file(WEFT_TEST_DATA "/" + name, std::ios::binary);
+  std::string image{std::istreambuf_iterator<char>(file), {}};
+  REQUIRE(!image.empty());
+  return image;
+}
+
+std::vector<CompiledKernel::ParameterLayout::Kind> kinds_of(const CompiledKernel& compiled) {
+  std::vector<CompiledKernel::ParameterLayout::Kind> kinds;
+  for (const auto& parameter : compiled.parameters) kinds.push_back(parameter.kind);
+  return kinds;
+}
 
 CodeImage image_of(std::string_view text) { return {std::as_bytes(std::span(text)), "text"}; }
 
@@ -75,9 +92,64 @@ TEST_CASE("An image without code for the GPU is unsupported", "[cuda][cuda-only]
   CHECK(gpu.api->health().ok());
 }
 
+TEST_CASE("A Triton cubin tells its pointers and runs with null scratch", "[cuda][cuda-only]") {
+  using enum CompiledKernel::ParameterLayout::Kind;
+  if (open_device(Device::cuda())->limits().compute_capability / 10 != 9) return;  // The cubin is for sm_90.
+  Seam seam(open_device(Device::cuda()));
+  const std::string image = read_image("triton/axpy.cubin");
+  const SeamKernel axpy = seam.kernel({.image = image_of(image), .symbol = "axpy", .block = {128, 1, 1}});
+  CHECK(kinds_of(axpy.compiled) == std::vector{pointer, pointer, pointer, value, value, pointer, pointer});
+
+  constexpr std::int32_t kCount = 300;  // More than the 256 elements of one program.
+  std::vector<float> x(kCount);
+  std::vector<float> y(kCount);
+  std::vector<float> expected(kCount);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(i);
+    y[i] = static_cast<float>(1000 * i);
+    expected[i] = 2 * x[i] + y[i];
+  }
+  const DeviceAddress from = seam.memory_of(x);
+  const DeviceAddress add = seam.memory_of(y);
+  const DeviceAddress to = seam.memory_of(std::vector<float>(kCount, -1));
+  const UniqueGraph graph = seam.graph();
+  seam.add(graph, axpy.node({2}, from, add, to, 2.0f, kCount, DeviceAddress{0}, DeviceAddress{0}));
+  seam.run(graph);
+  CHECK(seam.values<float>(to, kCount) == expected);
+}
+
+TEST_CASE("A Triton cubin's parameters are held against the spec", "[cuda][cuda-only]") {
+  const std::shared_ptr<DeviceApi> api = open_device(Device::cuda());
+  if (api->limits().compute_capability / 10 != 9) return;
+  const std::string image = read_image("triton/axpy.cubin");
+  const Parameter binding{.kind = ParameterKind::binding, .size = 8, .element_size = 4};
+  const auto scalar = [](std::uint32_t size) { return Parameter{.size = size}; };
+  const KernelSpec good{.image = image_of(image),
+                        .symbol = "axpy",
+                        .block = {128, 1, 1},
+                        .parameters = {binding, binding, binding, scalar(4), scalar(4), scalar(8), scalar(8)}};
+  const auto load = [&](const KernelSpec& spec) { return load_kernel(*api, load_module(api, spec.image), spec); };
+  CHECK(takes_null_only(*load(good), 5));
+  KernelSpec bad = good;
+  bad.parameters[2] = {.kind = ParameterKind::index, .size = 8, .name = "o"};
+  const Error error = refusal([&] { static_cast<void>(load(bad)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(error.sentence() == "The spec makes parameter 2 (\"o\") an index; the compiled kernel takes a pointer there.");
+}
+
+TEST_CASE("An nvcc cubin leaves 64-bit parameters unknown", "[cuda][cuda-only]") {
+  using enum CompiledKernel::ParameterLayout::Kind;
+  if (open_device(Device::cuda())->limits().compute_capability / 10 != 9) return;
+  Seam seam(open_device(Device::cuda()));
+  const std::string image = read_image("cubin/plain.cubin");
+  CHECK(kinds_of(seam.kernel({.image = image_of(image), .symbol = "plain"}).compiled) ==
+        std::vector{unknown, unknown, unknown, value, value});
+}
+
 TEST_CASE("The compiled layout of weft's own kernels is that of their host references", "[cuda][cuda-only]") {
   const Gpu gpu;
-  for (const KernelSpec& spec : {own::fill_spec(), own::copy_spec(), own::complete_spec(), own::copy_complete_spec()}) {
+  for (const KernelSpec& spec : {own::fill_spec(), own::copy_spec(), own::complete_spec(), own::copy_complete_spec(),
+                                 own::copy_table_spec(), own::copy_table_complete_spec()}) {
     INFO(spec.symbol);
     const Gpu::Kernel kernel = gpu.kernel(spec);
     std::vector<std::uint32_t> sizes;

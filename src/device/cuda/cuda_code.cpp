@@ -1,12 +1,12 @@
 #include "device/cuda/cuda_code.h"
 
 #include "device/cuda/cuda_device_impl.h"
+#include "device/cuda/cuda_status.h"
 #include "device/cuda/native_handle.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 namespace weft::cuda {
@@ -25,18 +25,39 @@ bool is_binary(std::span<const std::byte> image) {
 
 CudaCode::~CudaCode() {
   const DriverScope scope = context_.enter();
-  for (const auto& [library, kernels] : modules_) {
-    static_cast<void>(context_.call(context_.driver().LibraryUnload, library));
+  for (const auto& [module, owned] : modules_) {
+    if (module->library != nullptr) static_cast<void>(context_.call(context_.driver().LibraryUnload, module->library));
   }
 }
 
 DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module) {
-  if (image.bytes.empty()) return {StatusCode::invalid, 0, "the image is empty"};
-  const void* code = image.bytes.data();
+  auto loaded = std::make_unique<CudaModule>();
+  if (image.native.function == nullptr) {
+    if (image.bytes.empty()) return {StatusCode::invalid, 0, "the image is empty"};
+    loaded->cubin = read_cubin(image.bytes);
+  }
+  CudaModule* const key = loaded.get();
+  {
+    const std::lock_guard lock(mutex_);
+    modules_.emplace(key, std::move(loaded));  // First: what is loaded is then never without an owner.
+  }
+  if (image.native.function == nullptr) {
+    if (const DeviceStatus status = load_library(image.bytes, key->library); !status.ok()) {
+      const std::lock_guard lock(mutex_);
+      modules_.erase(key);
+      return status;
+    }
+  }
+  module = to_handle<ModuleHandle>(key);
+  return {};
+}
+
+DeviceStatus CudaCode::load_library(std::span<const std::byte> image, CUlibrary& library) {
+  const void* code = image.data();
   std::string text;
-  if (!is_binary(image.bytes)) {
+  if (!is_binary(image)) {
     // The driver reads PTX up to a zero, which text in a span need not have.
-    text.assign(reinterpret_cast<const char*>(image.bytes.data()), image.bytes.size());
+    text.assign(reinterpret_cast<const char*>(image.data()), image.size());
     code = text.c_str();
   }
 
@@ -49,14 +70,12 @@ DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module) {
       !status.ok()) {
     return status;
   }
-  const auto discard = [&](CUlibrary unkept) { static_cast<void>(context_.call(driver.LibraryUnload, unkept)); };
-  std::unique_ptr<std::remove_pointer_t<CUlibrary>, decltype(discard)> library(loaded, discard);
-  if (const DeviceStatus status = load_code_now(library.get()); !status.ok()) return status;
-  {
-    const std::lock_guard lock(mutex_);
-    modules_.try_emplace(library.get());
+  const DeviceStatus status = load_code_now(loaded);
+  if (!status.ok()) {
+    static_cast<void>(context_.call(driver.LibraryUnload, loaded));
+    return status;
   }
-  module = to_handle<ModuleHandle>(library.release());
+  library = loaded;
   return {};
 }
 
@@ -79,15 +98,15 @@ DeviceStatus CudaCode::load_code_now(CUlibrary library) noexcept {
 }
 
 DeviceStatus CudaCode::unload(ModuleHandle module) noexcept {
-  const auto library = native<CUlibrary>(module);
-  // The entry goes first: once unloaded, the driver may give the handle to a library that another thread loads.
   Modules::node_type entry;
   {
     const std::lock_guard lock(mutex_);
-    entry = modules_.extract(library);
+    entry = modules_.extract(native<CudaModule*>(module));
   }
+  if (entry.empty()) return {StatusCode::internal, 0, "the module is not loaded"};
+  if (entry.key()->library == nullptr) return {};
   const DriverScope scope = context_.enter();
-  const DeviceStatus status = context_.call(context_.driver().LibraryUnload, library);
+  const DeviceStatus status = context_.call(context_.driver().LibraryUnload, entry.key()->library);
   if (!status.ok()) {
     const std::lock_guard lock(mutex_);
     modules_.insert(std::move(entry));
@@ -95,24 +114,42 @@ DeviceStatus CudaCode::unload(ModuleHandle module) noexcept {
   return status;
 }
 
-DeviceStatus CudaCode::find(ModuleHandle module, const char* symbol, KernelHandle& kernel, CompiledKernel& compiled) {
-  const DriverScope scope = context_.enter();
-  const Driver& driver = context_.driver();
-  const auto library = native<CUlibrary>(module);
-  CUkernel found = nullptr;
-  if (const DeviceStatus status = context_.call(driver.LibraryGetKernel, &found, library, symbol); !status.ok()) {
-    return status;
+DeviceStatus CudaCode::look_up(const CudaModule& module, const KernelSpec& spec, CUkernel& kernel) noexcept {
+  if (module.library != nullptr) {
+    return context_.call(context_.driver().LibraryGetKernel, &kernel, module.library, spec.symbol.c_str());
   }
+  const NativeKernel& native = spec.image.native;
+  if (native.function == nullptr) return {StatusCode::invalid, 0, "the image is empty"};
+  int error = 0;
+  // The runtime and the driver have one type for it under two names.
+  kernel = static_cast<CUkernel>(native.resolve(native.function, error));
+  if (kernel != nullptr) return {};
+  // Runtime and driver number these errors alike.
+  const StatusCode code = to_status(static_cast<CUresult>(error), "").code == StatusCode::unsupported
+                              ? StatusCode::unsupported
+                              : StatusCode::invalid;
+  return {code, error, "the program's CUDA runtime gives no kernel for the function (cudaGetKernel)"};
+}
+
+DeviceStatus CudaCode::find(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
+                            CompiledKernel& compiled) {
+  const DriverScope scope = context_.enter();
+  auto* const loaded = native<CudaModule*>(module);
+  CUkernel found = nullptr;
+  if (const DeviceStatus status = look_up(*loaded, spec, found); !status.ok()) return status;
   CUfunction function = nullptr;  // Only to have the code in place before the first launch.
-  if (const DeviceStatus status = context_.call(driver.KernelGetFunction, &function, found); !status.ok()) {
+  if (const DeviceStatus status = context_.call(context_.driver().KernelGetFunction, &function, found); !status.ok()) {
     return status;
   }
   auto record = std::make_unique<CudaKernel>();
   record->kernel = found;
   if (const DeviceStatus status = read_compiled(found, record->compiled); !status.ok()) return status;
+  if (const auto told = loaded->cubin.find(spec.symbol); told != loaded->cubin.end()) {
+    tell_kinds(record->compiled, told->second);
+  }
 
   const std::lock_guard lock(mutex_);
-  CudaKernel& kept = *modules_[library].try_emplace(found, std::move(record)).first->second;
+  CudaKernel& kept = *loaded->kernels.try_emplace(found, std::move(record)).first->second;
   compiled = kept.compiled;
   kernel = to_handle<KernelHandle>(&kept);
   return {};
@@ -161,19 +198,25 @@ DeviceStatus CudaCode::raise_dynamic_shared(CudaKernel& kernel, std::uint32_t by
                        context_.device());
 }
 
+// These take a lock, which a child after fork would find taken for ever: they look first.
+
 DeviceStatus CudaDevice::load(const CodeImage& image, ModuleHandle& module) noexcept {
+  if (context_.lost()) return health();
   return guarded([&] { return code_.load(image, module); });
 }
 
-DeviceStatus CudaDevice::unload(ModuleHandle module) noexcept { return code_.unload(module); }
+DeviceStatus CudaDevice::unload(ModuleHandle module) noexcept {
+  return context_.lost() ? health() : code_.unload(module);
+}
 
 DeviceStatus CudaDevice::find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                                      CompiledKernel& compiled) noexcept {
-  return guarded([&] { return code_.find(module, spec.symbol.c_str(), kernel, compiled); });
+  if (context_.lost()) return health();
+  return guarded([&] { return code_.find(module, spec, kernel, compiled); });
 }
 
 DeviceStatus CudaDevice::raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept {
-  return code_.raise_dynamic_shared(*native<CudaKernel*>(kernel), bytes);
+  return context_.lost() ? health() : code_.raise_dynamic_shared(*native<CudaKernel*>(kernel), bytes);
 }
 
 }  // namespace weft::cuda

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cubin.h"
 #include "device/cuda/primary_context.h"
 
 #include <map>
@@ -14,6 +15,14 @@ struct CudaKernel {
   CompiledKernel compiled;
 };
 
+/// What a ModuleHandle points to.
+struct CudaModule {
+  CUlibrary library = nullptr;  ///< Null: the program's own kernels, which its CUDA runtime has loaded.
+  CubinKernels cubin;           ///< Empty unless the image is a cubin.
+  /// A symbol looked up twice is one kernel; addresses stay while the module is loaded.
+  std::map<CUkernel, std::unique_ptr<CudaKernel>> kernels;
+};
+
 /// The modules that a device has loaded, and their kernels. Thread-safe.
 class CudaCode {
  public:
@@ -25,15 +34,16 @@ class CudaCode {
 
   DeviceStatus load(const CodeImage& image, ModuleHandle& module);
   DeviceStatus unload(ModuleHandle module) noexcept;
-  DeviceStatus find(ModuleHandle module, const char* symbol, KernelHandle& kernel, CompiledKernel& compiled);
+  DeviceStatus find(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel, CompiledKernel& compiled);
   DeviceStatus raise_dynamic_shared(CudaKernel& kernel, std::uint32_t bytes) noexcept;
 
  private:
-  // A symbol looked up twice is one kernel; addresses stay while the module is loaded.
-  using Kernels = std::map<CUkernel, std::unique_ptr<CudaKernel>>;
-  using Modules = std::map<CUlibrary, Kernels>;
+  using Modules = std::map<CudaModule*, std::unique_ptr<CudaModule>>;
 
+  DeviceStatus load_library(std::span<const std::byte> image, CUlibrary& library);
   DeviceStatus load_code_now(CUlibrary library) noexcept;
+  /// The handle that the spec's image and symbol name.
+  DeviceStatus look_up(const CudaModule& module, const KernelSpec& spec, CUkernel& kernel) noexcept;
   DeviceStatus read_compiled(CUkernel kernel, CompiledKernel& compiled);
   DeviceStatus kernel_attribute(CUkernel kernel, CUfunction_attribute which, std::uint32_t& value) noexcept;
 

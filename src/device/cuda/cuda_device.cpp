@@ -2,6 +2,7 @@
 
 #include "device/cuda/cuda_device_impl.h"
 #include "device/cuda/cuda_limits.h"
+#include "device/process_state.h"
 
 namespace weft::cuda {
 
@@ -41,7 +42,10 @@ DeviceStatus CudaDevice::try_fill_node(GraphHandle graph, const FillNode& fill, 
 }
 
 std::shared_ptr<DeviceApi> make_cuda_device(std::uint32_t ordinal) {
-  return std::make_shared<CudaDevice>(load_driver(), ordinal);
+  DeviceOpening opening;
+  auto device = std::make_shared<CudaDevice>(load_driver(), ordinal);
+  opening.succeed();
+  return device;
 }
 
 std::optional<std::uint32_t> first_usable_gpu() {

@@ -37,18 +37,20 @@ DeviceStatus CudaDevice::memory_info(MemoryInfo& info) noexcept {
 DeviceStatus CudaDevice::describe_address(DeviceAddress address, AddressInfo& info) noexcept {
   // The plural form answers zeros for an address that the driver does not know; the singular one fails.
   unsigned int type = 0;
+  int ordinal = 0;
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
-  std::array attributes = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                           CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  std::array<void*, attributes.size()> values = {&type, &base, &bytes};
+  std::array attributes = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                           CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+  std::array<void*, attributes.size()> values = {&type, &ordinal, &base, &bytes};
   const DriverScope scope = context_.enter();
   const DeviceStatus status = context_.call(driver().PointerGetAttributes, static_cast<unsigned int>(attributes.size()),
                                             attributes.data(), values.data(), static_cast<CUdeviceptr>(address));
   if (!status.ok()) return status;
 
   info = {};
-  if (type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_HOST) return {};
+  const bool is_here = type == CU_MEMORYTYPE_DEVICE && ordinal == context_.device();
+  if (!is_here && type != CU_MEMORYTYPE_HOST) return {};
   info.kind = type == CU_MEMORYTYPE_HOST ? AddressInfo::Kind::pinned : AddressInfo::Kind::device;
   info.base = base;
   info.bytes = bytes;

@@ -60,13 +60,13 @@ DeviceStatus CudaDevice::record_event(EventHandle event, StreamHandle stream) no
 
 DeviceStatus CudaDevice::wait_event(StreamHandle stream, EventHandle event) noexcept {
   const CudaEvent& record = *native<const CudaEvent*>(event);
-  if (!record.recorded.load(std::memory_order_acquire)) return kNeverRecorded;
+  if (!record.recorded.load(std::memory_order_acquire)) return context_.lost() ? health() : kNeverRecorded;
   return context_.call(driver().StreamWaitEvent, native<CUstream>(stream), record.event, 0u);
 }
 
 DeviceStatus CudaDevice::synchronize_event(EventHandle event) noexcept {
   const CudaEvent& record = *native<const CudaEvent*>(event);
-  if (!record.recorded.load(std::memory_order_acquire)) return kNeverRecorded;
+  if (!record.recorded.load(std::memory_order_acquire)) return context_.lost() ? health() : kNeverRecorded;
   const DriverScope scope = context_.enter();
   return context_.call(driver().EventSynchronize, record.event);
 }

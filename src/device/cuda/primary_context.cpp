@@ -20,6 +20,7 @@ PrimaryContext::~PrimaryContext() {
 }
 
 DeviceStatus PrimaryContext::health() const noexcept {
+  if (const DeviceStatus status = process_status(); !status.ok()) return status;
   const int code = lost_.load(std::memory_order_relaxed);
   return code == 0 ? DeviceStatus{} : to_status(static_cast<CUresult>(code), "");
 }

@@ -3,13 +3,15 @@
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/driver_scope.h"
+#include "device/process_state.h"
 
 #include <atomic>
 
 namespace weft::cuda {
 
 /// A GPU's primary context, retained while this lives, and the one way to the driver: every call's result goes through
-/// the status table, and the first sticky one latches. From then on no call reaches the driver.
+/// the status table, and the first sticky one latches. From then on no call reaches the driver; nor while the process
+/// exits, nor in a child after fork.
 class PrimaryContext {
  public:
   PrimaryContext(const Driver& driver, std::uint32_t ordinal);
@@ -21,8 +23,10 @@ class PrimaryContext {
   [[nodiscard]] CUdevice device() const noexcept { return device_; }
   [[nodiscard]] CUcontext native() const noexcept { return context_; }
 
-  [[nodiscard]] bool lost() const noexcept { return lost_.load(std::memory_order_relaxed) != 0; }
-  /// ok, or device_lost with the code that latched.
+  [[nodiscard]] bool lost() const noexcept {
+    return lost_.load(std::memory_order_relaxed) != 0 || process_state() != ProcessState::running;
+  }
+  /// ok, or device_lost with the code that latched or the state of the process.
   DeviceStatus health() const noexcept;
 
   /// For calls that allocate, free, load, build, instantiate, query or synchronize; the others need neither.

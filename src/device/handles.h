@@ -33,6 +33,7 @@ class UniqueHandle {
 };
 
 using UniqueStream = UniqueHandle<StreamHandle, &DeviceApi::destroy_stream>;
+using UniqueEvent = UniqueHandle<EventHandle, &DeviceApi::destroy_event>;
 using UniqueGraph = UniqueHandle<GraphHandle, &DeviceApi::destroy_graph>;
 using UniqueExecutable = UniqueHandle<ExecutableHandle, &DeviceApi::destroy_executable>;
 using UniqueModule = UniqueHandle<ModuleHandle, &DeviceApi::unload>;
@@ -41,6 +42,12 @@ using UniqueModule = UniqueHandle<ModuleHandle, &DeviceApi::unload>;
   StreamHandle stream{};
   check(api->create_stream(stream), "create a stream");
   return {api, stream};
+}
+
+[[nodiscard]] inline UniqueEvent create_event(const std::shared_ptr<DeviceApi>& api) {
+  EventHandle event{};
+  check(api->create_event(event), "create an event");
+  return {api, event};
 }
 
 [[nodiscard]] inline UniqueGraph create_graph(const std::shared_ptr<DeviceApi>& api) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace weft::own {
@@ -16,11 +17,17 @@ constexpr std::string_view kFill = "weft_fill";
 constexpr std::string_view kCopy = "weft_copy";
 constexpr std::string_view kComplete = "weft_complete";
 constexpr std::string_view kCopyComplete = "weft_copy_complete";
+constexpr std::string_view kCopyTable = "weft_copy_table";
+constexpr std::string_view kCopyTableComplete = "weft_copy_table_complete";
 
 constexpr std::uint32_t kThreads = 256;
 // Sixteen bytes a thread, so that 4 KiB is one block; beyond the cap a block takes several such pieces.
 constexpr std::uint64_t kBytesPerBlock = kThreads * std::uint64_t{16};
 constexpr std::uint64_t kMaxBlocks = 1024;
+// Entries beyond the grid's y limit are taken in turns.
+constexpr std::uint32_t kMaxTableRows = 65535;
+// An entry as a block shares it: two pointers and a size.
+constexpr std::uint32_t kSharedEntryBytes = 24;
 
 Parameter pointer(std::string name, Access access, std::uint32_t element_size) {
   return {.kind = ParameterKind::binding,
@@ -35,8 +42,9 @@ Parameter scalar(std::string name, std::uint32_t size) {
 }
 
 KernelSpec spec(std::string_view symbol, std::uint32_t threads, std::vector<Parameter> parameters,
-                void (*run)(const HostLaunch&)) {
-  HostKernel host{.run = run, .parameter_sizes = {}, .max_threads_per_block = threads};
+                void (*run)(const HostLaunch&), std::uint32_t static_shared_bytes = 0) {
+  HostKernel host{
+      .run = run, .parameter_sizes = {}, .max_threads_per_block = threads, .static_shared_bytes = static_shared_bytes};
   for (const Parameter& parameter : parameters) host.parameter_sizes.push_back(parameter.size);
   return {.image = {own_kernels_image(), "weft's own kernels"},
           .symbol = std::string(symbol),
@@ -65,6 +73,19 @@ void host_copy_complete(const HostLaunch& launch) {
   // One thread computes all blocks: the count of arrivals is back at zero, as it was.
   *launch.get<std::uint32_t*>(4) = 0;
   complete(launch.get<std::uint64_t*>(3), launch.get<std::uint64_t*>(5));
+}
+
+void host_copy_table(const HostLaunch& launch) {
+  for (const CopyEntry& entry : std::span(launch.get<const CopyEntry*>(0), launch.get<std::uint32_t>(1))) {
+    if (entry.destination == 0 || entry.source == 0) continue;
+    std::memcpy(reinterpret_cast<void*>(entry.destination), reinterpret_cast<const void*>(entry.source), entry.bytes);
+  }
+}
+
+void host_copy_table_complete(const HostLaunch& launch) {
+  host_copy_table(launch);
+  *launch.get<std::uint32_t*>(3) = 0;  // As in host_copy_complete.
+  complete(launch.get<std::uint64_t*>(2), launch.get<std::uint64_t*>(4));
 }
 
 }  // namespace
@@ -99,14 +120,33 @@ KernelSpec copy_complete_spec() {
               host_copy_complete);
 }
 
+KernelSpec copy_table_spec() {
+  return spec(kCopyTable, kThreads,
+              {pointer("entries", Access::read, sizeof(CopyEntry)), scalar("count", sizeof(std::uint32_t))},
+              host_copy_table, kSharedEntryBytes);
+}
+
+KernelSpec copy_table_complete_spec() {
+  return spec(kCopyTableComplete, kThreads,
+              {pointer("entries", Access::read, sizeof(CopyEntry)), scalar("count", sizeof(std::uint32_t)),
+               pointer("counter", Access::read_write, sizeof(std::uint64_t)),
+               pointer("arrivals", Access::read_write, sizeof(std::uint32_t)),
+               pointer("word", Access::write, sizeof(std::uint64_t))},
+              host_copy_table_complete, kSharedEntryBytes);
+}
+
 bool is_own_symbol(std::string_view symbol) noexcept {
-  constexpr std::array kSymbols{kFill, kCopy, kComplete, kCopyComplete};
+  constexpr std::array kSymbols{kFill, kCopy, kComplete, kCopyComplete, kCopyTable, kCopyTableComplete};
   return std::ranges::find(kSymbols, symbol) != kSymbols.end();
 }
 
 Dim3 copy_grid(std::uint64_t bytes) noexcept {
   const std::uint64_t blocks = bytes / kBytesPerBlock + (bytes % kBytesPerBlock != 0 ? 1 : 0);
   return {static_cast<std::uint32_t>(std::clamp<std::uint64_t>(blocks, 1, kMaxBlocks)), 1, 1};
+}
+
+Dim3 copy_table_grid(std::uint64_t largest_bytes, std::uint32_t count) noexcept {
+  return {copy_grid(largest_bytes).x, std::clamp<std::uint32_t>(count, 1, kMaxTableRows), 1};
 }
 
 }  // namespace weft::own

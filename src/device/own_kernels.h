@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/copy_entry.h"
 #include "device/device_api.h"
 #include <weft/kernel.h>
 
@@ -25,10 +26,23 @@ namespace weft::own {
 /// after a run.
 [[nodiscard]] KernelSpec copy_complete_spec();
 
+/// `weft_copy_table(entries, count)`: copies several ranges in one kernel. `entries` is an array of `count` (32-bit)
+/// CopyEntry in pinned host memory, written before the launch and left alone until it is done; the ranges may have any
+/// alignment and must not overlap what another entry writes.
+[[nodiscard]] KernelSpec copy_table_spec();
+
+/// `weft_copy_table_complete(entries, count, counter, arrivals, word)`: weft_copy_table, whose last block to finish
+/// also completes, as that of weft_copy_complete does.
+[[nodiscard]] KernelSpec copy_table_complete_spec();
+
 /// Whether a kernel symbol is one of weft's own.
 [[nodiscard]] bool is_own_symbol(std::string_view symbol) noexcept;
 
 /// Grid of weft_fill, weft_copy and weft_copy_complete for this many bytes.
 [[nodiscard]] Dim3 copy_grid(std::uint64_t bytes) noexcept;
+
+/// Grid of weft_copy_table and weft_copy_table_complete for `count` entries of up to `largest_bytes`. Fits the kernels
+/// also where the entries of a launch turn out to be smaller, or skipped.
+[[nodiscard]] Dim3 copy_table_grid(std::uint64_t largest_bytes, std::uint32_t count) noexcept;
 
 }  // namespace weft::own

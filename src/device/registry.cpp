@@ -1,6 +1,7 @@
 #include "device/registry.h"
 
 #include "device/host/host_device.h"
+#include "device/process_state.h"
 #include "error_context.h"
 
 #if WEFT_CUDA
@@ -50,6 +51,8 @@ std::shared_ptr<DeviceApi> make_device(Device device) {
 }  // namespace
 
 std::shared_ptr<DeviceApi> open_device(Device device) {
+  check(process_status(), "be opened");
+  const DeviceOpening opening;  // A child that is forked meanwhile finds the lock taken for ever.
   Registry& devices = registry();
   const std::lock_guard lock(devices.mutex);
   Registry::Entry& entry = devices.devices[device];
@@ -62,6 +65,7 @@ std::shared_ptr<DeviceApi> open_device(Device device) {
 }
 
 std::optional<Device> first_usable_gpu() {
+  check(process_status(), "be looked for");
 #if WEFT_CUDA
   if (const auto ordinal = cuda::first_usable_gpu()) return Device::cuda(*ordinal);
 #endif

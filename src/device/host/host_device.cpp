@@ -1,6 +1,7 @@
 #include "device/host/host_device.h"
 
 #include "device/host/host_verb.h"
+#include "device/process_state.h"
 
 #include <algorithm>
 #include <cstring>
@@ -41,7 +42,15 @@ DeviceLimits host_limits() {
 }
 
 std::shared_ptr<HostDevice> make_host_device(HostOptions options) {
-  return std::make_shared<HostDevice>(std::move(options));
+  DeviceOpening opening;
+  // A device that outlives the process's normal state is left as it is: in a child its worker is gone and its locks may
+  // be taken, at exit its worker may be in the middle of a kernel.
+  const auto close = [](const HostDevice* device) {
+    if (process_state() == ProcessState::running) delete device;
+  };
+  std::shared_ptr<HostDevice> device(new HostDevice(std::move(options)), close);
+  opening.succeed();
+  return device;
 }
 
 HostDevice::HostDevice(HostOptions options)
@@ -93,7 +102,10 @@ DeviceStatus HostDevice::lost() const noexcept {
 
 // --- The device itself ---------------------------------------------------------------------------
 
-DeviceStatus HostDevice::health() const noexcept { return lost_ ? lost() : DeviceStatus{}; }
+DeviceStatus HostDevice::health() const noexcept {
+  if (const DeviceStatus status = process_status(); !status.ok()) return status;
+  return lost_ ? lost() : DeviceStatus{};
+}
 
 DeviceStatus HostDevice::memory_info(MemoryInfo& info) noexcept {
   return verb([&]() -> DeviceStatus {
@@ -288,6 +300,7 @@ DeviceStatus HostDevice::destroy_event(EventHandle event) noexcept {
 // --- On the worker -------------------------------------------------------------------------------
 
 void HostDevice::run(const Action& action) {
+  if (process_state() != ProcessState::running) return;  // At exit, what kernels use may be gone.
   if (const auto* free = std::get_if<FreeMemory>(&action)) {
     run_free(free->base);
   } else {

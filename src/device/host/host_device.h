@@ -49,6 +49,7 @@ struct HostObjects {
 /// for graphs.
 class HostDevice final : public DeviceApi {
  public:
+  /// Use make_host_device, which also watches the process.
   explicit HostDevice(HostOptions options);
   /// Runs what is queued, then frees everything.
   ~HostDevice() override;
@@ -168,6 +169,8 @@ class HostDevice final : public DeviceApi {
   HostExecutor executor_;  ///< Last: its worker uses all the rest, and stops first.
 };
 
+/// The device's memory and thread are left to the system where its last handle goes while the process exits, or in a
+/// child that was forked after a device was opened. What is queued then does not run.
 [[nodiscard]] std::shared_ptr<HostDevice> make_host_device(HostOptions options = {});
 
 }  // namespace weft

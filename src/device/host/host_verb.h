@@ -1,6 +1,7 @@
 #pragma once
 
 #include "device/host/host_device.h"
+#include "device/process_state.h"
 
 #include <exception>
 #include <new>
@@ -10,6 +11,8 @@ namespace weft {
 
 template <class Body>
 DeviceStatus HostDevice::verb(Body&& body) noexcept {
+  // Before the lock: in a child its holder may be gone.
+  if (const DeviceStatus status = process_status(); !status.ok()) return status;
   try {
     const std::lock_guard lock(mutex_);
     if (lost_) return lost();

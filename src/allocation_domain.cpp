@@ -1,6 +1,7 @@
 #include "allocation_domain.h"
 
-#include "error_context.h"
+#include "refusal.h"
+#include <weft/error.h>
 #include <weft/plan/arena.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -27,37 +28,34 @@ MemoryCounters MemoryCounter::snapshot() const noexcept {
           .allocations = allocations_.load(std::memory_order_relaxed)};
 }
 
-AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator allocator)
-    : api_(std::move(api)), stream_(create_stream(api_)), allocator_(std::move(allocator)) {}
+AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator allocator,
+                                   std::optional<MemoryBudget> budget)
+    : api_(std::move(api)),
+      stream_(create_stream(api_)),
+      allocator_(std::move(allocator)),
+      budget_(std::move(budget)) {}
 
-DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes, const std::string& what) {
-  return in_context(
-      [&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
-      [&]() -> DeviceAddress {
-        if (!allocator_.allocate) {
-          DeviceAddress address = 0;
-          check(api_->allocate(stream, bytes, address), "allocate memory");
-          return address;
-        }
-        void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
-        if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
-        const auto address = reinterpret_cast<DeviceAddress>(memory);
-        if (address % kArenaAlignment != 0) {
-          allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
-          throw Error(ErrorCode::invalid,
-                      fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of {}.",
-                                  address, kArenaAlignment));
-        }
-        AddressInfo info;
-        static_cast<void>(api_->describe_address(address, info));
-        if (info.kind != AddressInfo::Kind::device) {
-          allocator_.release(memory, bytes, reinterpret_cast<void*>(stream));
-          throw Error(ErrorCode::invalid,
-                      fmt::format("The context's allocator gave the address {:#x}, which is no memory of the device.",
-                                  address));
-        }
-        return address;
-      });
+DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes) {
+  if (!allocator_.allocate) {
+    DeviceAddress address = 0;
+    check(api_->allocate(stream, bytes, address), "allocate memory");
+    return address;
+  }
+  void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
+  if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
+  const auto address = reinterpret_cast<DeviceAddress>(memory);
+  if (address % kArenaAlignment != 0) {
+    release(stream, address, bytes);
+    refuse(fmt::format("The context's allocator gave the address {:#x}; weft needs multiples of {}.", address,
+                       kArenaAlignment));
+  }
+  AddressInfo info;
+  static_cast<void>(api_->describe_address(address, info));
+  if (info.kind != AddressInfo::Kind::device) {
+    release(stream, address, bytes);
+    refuse(fmt::format("The context's allocator gave the address {:#x}, which is no memory of the device.", address));
+  }
+  return address;
 }
 
 void AllocationDomain::release(StreamHandle stream, DeviceAddress address, std::uint64_t bytes) noexcept {

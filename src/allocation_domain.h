@@ -2,13 +2,14 @@
 
 #include "device/device_api.h"
 #include "device/handles.h"
+#include <weft/budget.h>
 #include <weft/context.h>
 #include <weft/statistics.h>
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <optional>
 
 namespace weft {
 
@@ -25,17 +26,22 @@ class MemoryCounter {
   std::atomic<std::uint64_t> allocations_{0};
 };
 
-/// Where device memory comes from and how it is counted: an open device, a stream that frees are ordered on, an
-/// allocator and counters. Each context and each session has one; buffers keep theirs alive.
+/// Where memory comes from and how it is counted and charged: an open device, a stream that frees are ordered on, an
+/// allocator, a budget and counters. Each context and each session has one; its memory keeps it alive.
 class AllocationDomain {
  public:
-  AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator allocator);
+  AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator allocator, std::optional<MemoryBudget> budget);
 
   [[nodiscard]] const std::shared_ptr<DeviceApi>& api() const noexcept { return api_; }
   [[nodiscard]] StreamHandle stream() const noexcept { return stream_.get(); }
+  [[nodiscard]] const std::optional<MemoryBudget>& budget() const noexcept { return budget_; }
 
-  /// Memory of `bytes`, for work that follows on `stream`. `what` names it in errors.
-  [[nodiscard]] DeviceAddress allocate(StreamHandle stream, std::uint64_t bytes, const std::string& what);
+  /// Charges the budget, where there is one. Errors: those of MemoryBudget::reserve.
+  [[nodiscard]] MemoryReservation charge(std::uint64_t bytes) const {
+    return budget_ ? budget_->reserve(bytes) : MemoryReservation();
+  }
+  /// Memory of `bytes`, charged by the caller, for work that follows on `stream`.
+  [[nodiscard]] DeviceAddress allocate(StreamHandle stream, std::uint64_t bytes);
   /// Gives it back in the stream's order.
   void release(StreamHandle stream, DeviceAddress address, std::uint64_t bytes) noexcept;
 
@@ -47,6 +53,7 @@ class AllocationDomain {
   std::shared_ptr<DeviceApi> api_;
   UniqueStream stream_;
   Allocator allocator_;
+  std::optional<MemoryBudget> budget_;
 };
 
 /// A share of one of a domain's counters, given back when destroyed. Move-only.

@@ -1,6 +1,10 @@
-#include "buffer.h"
-
-#include "error_context.h"
+#include "checked_math.h"
+#include "context_state.h"
+#include "device_tensor_access.h"
+#include "refusal.h"
+#include "tracked_memory.h"
+#include <weft/buffer.h>
+#include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -8,65 +12,106 @@
 
 namespace weft {
 
-Buffer::Buffer(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
-               const std::string& what)
-    : domain_(std::move(domain)), stream_(stream), address_(domain_->allocate(stream, bytes, what)), bytes_(bytes) {
-  reserved_ = {domain_, &AllocationDomain::reserved, bytes_, 1};
+namespace {
+
+void require_host_memory(const TrackedMemory& memory) {
+  if (memory.placement() == Placement::shared) return;
+  throw Error(ErrorCode::unsupported, fmt::format("The buffer \"{}\" is device memory, which the host cannot map; "
+                                                  "shared memory can be mapped.",
+                                                  memory.label()));
 }
 
-Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+/// Reserves the memory for the host, behind what is in flight. False when the deadline passed.
+bool map(TrackedMemory& memory, Access access, Deadline deadline) {
+  require_host_memory(memory);
+  Sequencer& sequencer = memory.home().sequencer();
+  for (;;) {
+    switch (sequencer.map(memory, access)) {
+      case Sequencer::Mapping::granted:
+        return true;
+      case Sequencer::Mapping::host_busy:
+        throw Error(ErrorCode::busy, fmt::format("The buffer \"{}\" is mapped already; {}.", memory.label(),
+                                                 writes(access) ? "a writer maps it alone"
+                                                                : "a reader maps it with other readers alone"));
+      case Sequencer::Mapping::device_busy:
+        if (!sequencer.wait(memory, access, deadline)) return false;
+    }
+  }
+}
 
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  std::swap(domain_, other.domain_);
-  std::swap(reserved_, other.reserved_);
-  std::swap(stream_, other.stream_);
-  std::swap(address_, other.address_);
-  std::swap(bytes_, other.bytes_);
+bool try_map(TrackedMemory& memory, Access access) {
+  require_host_memory(memory);
+  return memory.home().sequencer().map(memory, access) == Sequencer::Mapping::granted;
+}
+
+}  // namespace
+
+ReadGuard::ReadGuard(std::shared_ptr<TrackedMemory> memory, std::span<const std::byte> bytes) noexcept
+    : memory_(std::move(memory)), bytes_(bytes) {}
+
+ReadGuard& ReadGuard::operator=(ReadGuard&& other) noexcept {
+  const ReadGuard replaced(std::move(*this));
+  memory_ = std::move(other.memory_);
+  bytes_ = other.bytes_;
   return *this;
 }
 
-Buffer::~Buffer() {
-  if (domain_ != nullptr) domain_->release(stream_, address_, bytes_);
+ReadGuard::~ReadGuard() {
+  if (memory_ != nullptr) memory_->home().sequencer().unmap(*memory_, Access::read);
 }
 
-void Buffer::count_in(const std::shared_ptr<AllocationDomain>& domain) noexcept {
-  reserved_ = {domain, &AllocationDomain::reserved, bytes_, 1};
-}
+WriteGuard::WriteGuard(std::shared_ptr<TrackedMemory> memory, std::span<std::byte> bytes) noexcept
+    : memory_(std::move(memory)), bytes_(bytes) {}
 
-Weight::Weight(const std::shared_ptr<AllocationDomain>& domain, std::uint64_t bytes, const std::string& label)
-    : buffer(domain, domain->stream(), bytes, label), requested(domain, &AllocationDomain::requested, bytes, 1) {}
-
-void Weight::adopt(const std::shared_ptr<AllocationDomain>& domain) noexcept {
-  buffer.count_in(domain);
-  requested = {domain, &AllocationDomain::requested, buffer.bytes(), 1};
-}
-
-void copy_now(DeviceApi& api, StreamHandle stream, const CopyNode& copy, const std::string& action) {
-  check(api.copy(stream, copy), action);
-  const DeviceStatus done = api.synchronize_stream(stream);
-  // The caller's memory goes with the error; the copy must not run into it.
-  if (!done.ok()) static_cast<void>(api.synchronize_stream(stream));
-  check(done, action);
-}
-
-PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what)
-    : domain_(std::move(domain)) {
-  in_context([&] { return fmt::format("allocating {} bytes of pinned host memory for {}", bytes, what); },
-             [&] { check(domain_->api()->allocate_pinned(bytes, memory_), "allocate pinned memory"); });
-  staging_ = {domain_, &AllocationDomain::staging, bytes, 1};
-}
-
-PinnedBuffer::PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
-
-PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
-  std::swap(domain_, other.domain_);
-  std::swap(staging_, other.staging_);
-  std::swap(memory_, other.memory_);
+WriteGuard& WriteGuard::operator=(WriteGuard&& other) noexcept {
+  const WriteGuard replaced(std::move(*this));
+  memory_ = std::move(other.memory_);
+  bytes_ = other.bytes_;
   return *this;
 }
 
-PinnedBuffer::~PinnedBuffer() {
-  if (domain_ != nullptr) static_cast<void>(domain_->api()->free_pinned(memory_.host));
+WriteGuard::~WriteGuard() {
+  if (memory_ != nullptr) memory_->home().sequencer().unmap(*memory_, Access::write);
+}
+
+Buffer::Buffer(std::shared_ptr<TrackedMemory> memory, std::uint64_t offset, std::uint64_t bytes) noexcept
+    : memory_(std::move(memory)), offset_(offset), bytes_(bytes) {}
+
+Placement Buffer::placement() const noexcept { return memory_->placement(); }
+
+Buffer Buffer::slice(std::uint64_t from, std::uint64_t size) const {
+  const auto end = checked_add(from, size);
+  if (!end || *end > bytes_) {
+    refuse(fmt::format("The slice of {} bytes at byte {} leaves its part of {} bytes of the buffer \"{}\".", size, from,
+                       bytes_, memory_->label()));
+  }
+  return {memory_, offset_ + from, size};
+}
+
+DeviceTensor Buffer::tensor(const TensorDesc& desc, std::uint64_t offset) const {
+  const DeviceTensor whole = DeviceTensorAccess::in_memory(TensorDesc(DType::u8, {bytes_}), memory_, offset_,
+                                                           memory_->home().transfers().join(*memory_, offset_, bytes_));
+  return whole.view(desc, offset);
+}
+
+std::optional<ReadGuard> Buffer::map_read(Deadline deadline) const {
+  if (!map(*memory_, Access::read, deadline)) return {};
+  return ReadGuard(memory_, {memory_->host() + offset_, bytes_});
+}
+
+std::optional<WriteGuard> Buffer::map_write(Deadline deadline) const {
+  if (!map(*memory_, Access::write, deadline)) return {};
+  return WriteGuard(memory_, {memory_->host() + offset_, bytes_});
+}
+
+std::optional<ReadGuard> Buffer::try_map_read() const {
+  if (!try_map(*memory_, Access::read)) return {};
+  return ReadGuard(memory_, {memory_->host() + offset_, bytes_});
+}
+
+std::optional<WriteGuard> Buffer::try_map_write() const {
+  if (!try_map(*memory_, Access::write)) return {};
+  return WriteGuard(memory_, {memory_->host() + offset_, bytes_});
 }
 
 }  // namespace weft

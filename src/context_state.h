@@ -1,13 +1,17 @@
 #pragma once
 
 #include "allocation_domain.h"
-#include "buffer.h"
+#include "lane.h"
 #include "loaded_kernel.h"
+#include "sequencer.h"
+#include "transfer.h"
+#include <weft/budget.h>
 #include <weft/context.h>
 
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 namespace weft {
 
@@ -17,25 +21,29 @@ struct OwnKernels {
   std::shared_ptr<const LoadedKernel> copy;
   std::shared_ptr<const LoadedKernel> complete;
   std::shared_ptr<const LoadedKernel> copy_complete;
+  std::shared_ptr<const LoadedKernel> copy_table;
+  std::shared_ptr<const LoadedKernel> copy_table_complete;
 };
 
-/// A stream and what work on it uses.
+/// A lane and what its runs use.
 struct Retired {
-  UniqueStream stream;
+  std::shared_ptr<const Lane> lane;
+  /// The last run that uses it, on a lane that others go on using; 0 where all that is queued on the stream does.
+  std::uint64_t run = 0;
   std::shared_ptr<const void> memory;
-  std::shared_ptr<const void> plan;
+  std::shared_ptr<const void> code;  // And weights.
 };
 
 /// A list, so that a node made in good time can change hands where nothing may fail.
 using Retirement = std::list<Retired>;
 
 /// What is behind a Context.
-class ContextState {
+class ContextState : public std::enable_shared_from_this<ContextState> {
  public:
-  ContextState(Device device, std::shared_ptr<DeviceApi> api, Allocator allocator);
+  ContextState(Device device, std::shared_ptr<DeviceApi> api, Allocator allocator, std::optional<MemoryBudget> budget);
   ContextState(const ContextState&) = delete;
   ContextState& operator=(const ContextState&) = delete;
-  /// Waits for retired streams.
+  /// Waits for retired lanes.
   ~ContextState();
 
   [[nodiscard]] Device device() const noexcept { return device_; }
@@ -43,8 +51,13 @@ class ContextState {
   [[nodiscard]] const std::shared_ptr<AllocationDomain>& domain() const noexcept { return domain_; }
   [[nodiscard]] const OwnKernels& own_kernels() const noexcept { return own_kernels_; }
 
-  /// Takes a stream that may still run with what its work uses, and lets go of both once it has drained.
+  [[nodiscard]] Sequencer& sequencer() noexcept { return sequencer_; }
+  [[nodiscard]] Transfers& transfers() noexcept { return transfers_; }
+
+  /// Takes a lane that may still run with what its runs use, and lets go of both once it has drained.
   void retire(Retirement retirement) noexcept;
+  /// Keeps `owner`, on which `memory` depends, until nothing is in flight on it.
+  void retire_behind(TrackedMemory& memory, const std::shared_ptr<const void>& owner) noexcept;
   /// Lets go of what has drained by now.
   void reap() noexcept;
 
@@ -52,6 +65,8 @@ class ContextState {
   Device device_;
   std::shared_ptr<AllocationDomain> domain_;
   OwnKernels own_kernels_;
+  Sequencer sequencer_;
+  Transfers transfers_;
   std::mutex mutex_;
   Retirement retired_;  // Guarded by mutex_.
 };

@@ -1,17 +1,26 @@
 #pragma once
 
+#include <weft/budget.h>
 #include <weft/device.h>
 #include <weft/export.h>
+#include <weft/host_tensor.h>
+#include <weft/region.h>
 #include <weft/statistics.h>
+#include <weft/tensor.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 
+class Buffer;
 class ContextState;
+class DeviceTensor;
 
 /// Device memory from somebody else's allocator (RMM, torch), used for arenas in place of weft's own pool.
 ///
@@ -25,7 +34,8 @@ struct Allocator {
 };
 
 struct ContextOptions {
-  Allocator allocator = {};  ///< Both functions or neither.
+  Allocator allocator = {};                 ///< Both functions or neither.
+  std::optional<MemoryBudget> budget = {};  ///< Without one the device's memory is the ceiling.
 };
 
 /// What a device says of itself.
@@ -56,6 +66,19 @@ class WEFT_API Context {
   [[nodiscard]] DeviceProperties properties() const;
   /// Memory that models of this context hold now.
   [[nodiscard]] MemoryStatistics memory() const;
+
+  /// Memory of this context, zeroed before anything uses it. Errors, and then nothing is kept: `invalid` for 0 bytes,
+  /// more than 2^63 - 1, or more than the budget's ceiling; `busy` when the budget is used up; `out_of_memory`.
+  [[nodiscard]] Buffer allocate(std::uint64_t bytes, AllocationOptions options = {}) const;
+  /// A tensor of zeroes in memory of its own. An empty one has no memory. Errors: those of `allocate`.
+  [[nodiscard]] DeviceTensor tensor(const TensorDesc& desc, AllocationOptions options = {}) const;
+  /// A tensor with these bytes, in device memory. Returns before the copy is done; the bytes may go at once. Errors:
+  /// those of `allocate`, and `invalid` when the bytes are not those of the descriptor.
+  [[nodiscard]] DeviceTensor upload(const HostTensor& tensor) const;
+  /// The tensors one after the other along their first dimension, in memory of its own. Returns before the copies are
+  /// done. Errors: `invalid` for no tensors, a scalar, tensors that differ in element type, layout or other dimensions,
+  /// are not contiguous or are of another context or a graph; those of `allocate`; `busy` while the host maps one.
+  [[nodiscard]] DeviceTensor concatenate(const std::vector<DeviceTensor>& tensors) const;
 
   /// Whether both are handles to the same context.
   friend bool operator==(const Context&, const Context&) = default;

@@ -14,9 +14,11 @@ struct MemoryCounters {
 
 /// The memory of a context. Counters move only when an allocation succeeds and when it ends.
 struct MemoryStatistics {
-  MemoryCounters requested;  ///< What models ask for: weights, and each slot's allocations by their used extents.
-  MemoryCounters reserved;   ///< What weft took from the device for that: arenas with their padding.
-  MemoryCounters staging;  ///< Pinned host memory: staging of inputs and outputs, completion words, shared allocations.
+  /// What was asked for: weights, buffers, and each slot's allocations by their used extents.
+  MemoryCounters requested;
+  MemoryCounters reserved;  ///< What weft took from the device for that: buffers, and arenas with their padding.
+  /// Pinned host memory: staging of inputs, outputs and copies, completion words, shared allocations.
+  MemoryCounters staging;
   friend bool operator==(const MemoryStatistics&, const MemoryStatistics&) = default;
 };
 

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "allocation_domain.h"
+#include <weft/budget.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weft {
+
+/// Device memory that is given back behind the work queued on its stream, counted as reserved and charged to its
+/// domain's budget until then. Move-only.
+class DeviceMemory {
+ public:
+  DeviceMemory() noexcept = default;
+  /// For work that follows on `stream`; `what` names it in errors. Errors: those of MemoryBudget::reserve;
+  /// `out_of_memory`; `invalid` for what an allocator gives that is no memory of the device.
+  DeviceMemory(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
+               const std::string& what);
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+  ~DeviceMemory();
+
+  [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+  /// Counts the memory in another domain of the same device from now on, and charges it to that one's budget. Errors,
+  /// and then nothing has changed: those of MemoryBudget::reserve.
+  void count_in(const std::shared_ptr<AllocationDomain>& domain);
+
+ private:
+  std::shared_ptr<AllocationDomain> domain_;  // Whose allocator takes it back.
+  std::shared_ptr<AllocationDomain> home_;    // Where it is counted.
+  MemoryReservation charge_;
+  MemoryCharge reserved_;
+  StreamHandle stream_ = StreamHandle::none;  // Frees are ordered on it.
+  DeviceAddress address_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+/// Copies at once: queued on `stream` and waited for. One side may be pageable host memory, which nothing uses any more
+/// when this returns or throws, unless the device is lost.
+void copy_now(DeviceApi& api, StreamHandle stream, const CopyNode& copy, const std::string& action);
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "allocation_domain.h"
+#include <weft/budget.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace weft {
+
+/// Pinned host memory, zeroed, counted as staging and charged to its domain's budget. Freed when destroyed: no queued
+/// work may use it then. Move-only.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() noexcept = default;
+  /// `what` names it in errors. Errors: those of MemoryBudget::reserve; `out_of_memory`.
+  PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what);
+  PinnedBuffer(PinnedBuffer&& other) noexcept;
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
+  ~PinnedBuffer();
+
+  [[nodiscard]] std::byte* host() const noexcept { return memory_.host; }
+  [[nodiscard]] DeviceAddress device() const noexcept { return memory_.device; }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::shared_ptr<AllocationDomain> domain_;
+  MemoryReservation charge_;
+  MemoryCharge staging_;
+  PinnedMemory memory_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace weft

@@ -1,0 +1,205 @@
+#include "sequencer.h"
+
+#include "catch.h"
+#include "context_state.h"
+#include "device/faults.h"
+#include "runtime/memory_work.h"
+#include "support/deadlines.h"
+#include <weft/error.h>
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+constexpr std::uint64_t kBytes = 100;
+
+/// Two pieces of tracked memory and as many lanes as a context has, over a held device that counts its calls.
+struct HeldSequencer {
+  explicit HeldSequencer(HostOptions options = {}) : host(make_host_device(std::move(options))) {
+    host->hold();
+    for (std::size_t i = 0; i < Transfers::kMaxLanes; ++i) {
+      lanes.push_back(&state.transfers().lane());
+      static_cast<void>(submit(i, {}));
+    }
+    host->release();
+    for (const TransferLane* lane : lanes) REQUIRE(lane->lane->wait(1, in_a_minute()));
+    host->hold();
+  }
+  ~HeldSequencer() { host->drain(); }
+  HeldSequencer(const HeldSequencer&) = delete;
+  HeldSequencer& operator=(const HeldSequencer&) = delete;
+
+  Completion submit(std::size_t lane, const std::vector<TrackedUse>& uses, const std::vector<Completion>& after = {}) {
+    return state.transfers().submit(*lanes[lane], uses, {}, after);
+  }
+  /// The waits of one stream for another that a submission takes.
+  std::uint64_t waits(std::size_t lane, const std::vector<TrackedUse>& uses,
+                      const std::vector<Completion>& after = {}) {
+    const std::uint64_t before = device->count(Verb::wait_event);
+    static_cast<void>(submit(lane, uses, after));
+    return device->count(Verb::wait_event) - before;
+  }
+  void release_and_drain() {
+    host->release();
+    for (const TransferLane* lane : lanes) REQUIRE(lane->lane->wait(lane->lane->launched(), in_a_minute()));
+  }
+
+  std::shared_ptr<HostDevice> host;
+  std::shared_ptr<CountingDevice> device = std::make_shared<CountingDevice>(host);
+  ScopedDevice scoped{Device::host(), device};
+  Context context = Context::open(Device::host());
+  ContextState& state = *ContextAccess::state(context);
+  TrackedMemory a{state, "a", 0, nullptr, kBytes};
+  TrackedMemory b{state, "b", 0, nullptr, kBytes};
+  std::vector<const TransferLane*> lanes;
+};
+
+TrackedUse read(TrackedMemory& memory, std::uint64_t begin = 0, std::uint64_t end = kBytes) {
+  return {&memory, begin, end, Access::read};
+}
+TrackedUse write(TrackedMemory& memory, std::uint64_t begin = 0, std::uint64_t end = kBytes) {
+  return {&memory, begin, end, Access::write};
+}
+
+}  // namespace
+
+TEST_CASE("Disjoint submissions never wait for one another", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  CHECK(held.waits(0, {write(held.a, 0, 50)}) == 0);
+  CHECK(held.waits(1, {write(held.a, 50, 100)}) == 0);
+  CHECK(held.waits(2, {write(held.b)}) == 0);
+  CHECK(held.waits(3, {}) == 0);
+}
+
+TEST_CASE("Readers of the same bytes never wait for one another", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  CHECK(held.waits(0, {read(held.a)}) == 0);
+  CHECK(held.waits(1, {read(held.a)}) == 0);
+  CHECK(held.waits(2, {read(held.a, 10, 20)}) == 0);
+}
+
+TEST_CASE("A conflict of one byte makes a submission wait for the lane before it", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  CHECK(held.waits(0, {write(held.a, 0, 51)}) == 0);
+  CHECK(held.waits(1, {read(held.a, 50, 60)}) == 1);
+  CHECK(held.waits(2, {write(held.a, 59, 60)}) == 1);
+  CHECK(held.waits(3, {{&held.a, 0, 1, Access::read_write}}) == 1);
+}
+
+TEST_CASE("A submission on the lane of its predecessors needs no event", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  CHECK(held.waits(0, {write(held.a)}) == 0);
+  CHECK(held.waits(0, {write(held.a)}) == 0);
+  CHECK(held.waits(0, {read(held.a), write(held.b)}) == 0);
+}
+
+TEST_CASE("A lane is waited for once however often it conflicts", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  CHECK(held.waits(0, {write(held.a, 0, 10), write(held.a, 20, 30), write(held.b)}) == 0);
+  const Completion producer = held.submit(0, {read(held.b)});
+  CHECK(held.waits(1, {read(held.a), read(held.b), write(held.a, 90, 100)}, {producer, producer}) == 1);
+}
+
+TEST_CASE("A producer is waited for though it entered no use", "[runtime][sequencer][R37][host-only]") {
+  HeldSequencer held;
+  const Completion producer = held.submit(0, {});
+  CHECK(held.waits(1, {read(held.a)}, {producer}) == 1);
+  CHECK(held.waits(0, {read(held.a)}, {producer, Completion()}) == 0);
+  held.release_and_drain();
+  CHECK(held.waits(2, {read(held.a)}, {producer}) == 0);
+}
+
+TEST_CASE("What has finished is not waited for", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  static_cast<void>(held.submit(0, {write(held.a)}));
+  CHECK(held.a.may_be_in_flight());
+  held.release_and_drain();
+  CHECK(held.state.sequencer().has_drained(held.a));
+  CHECK(!held.a.may_be_in_flight());
+  CHECK(held.waits(1, {write(held.a)}) == 0);
+}
+
+TEST_CASE("Conflicting submissions on different lanes run in the order of their submission",
+          "[runtime][sequencer][T28][host-only]") {
+  const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{21}));
+  INFO("seed " << seed);
+  HeldSequencer held({.shuffled = true, .seed = seed});
+  std::vector<Completion> done;
+  for (std::size_t i = 0; i < 3; ++i) done.push_back(held.submit(i, {write(held.a)}));
+  std::size_t finished = 0;
+  while (held.host->step() == 1) {
+    while (finished < 3 && done[finished].is_done()) ++finished;
+    for (std::size_t later = finished; later < 3; ++later) CHECK(!done[later].is_done());
+  }
+  CHECK(finished == 3);
+}
+
+TEST_CASE("A writer runs behind both readers though they finish out of order", "[runtime][sequencer][T29][host-only]") {
+  const std::uint64_t seed = GENERATE(range(std::uint64_t{1}, std::uint64_t{21}));
+  INFO("seed " << seed);
+  HeldSequencer held({.shuffled = true, .seed = seed});
+  const Completion first = held.submit(0, {read(held.a)});
+  const Completion second = held.submit(1, {read(held.a)});
+  const std::uint64_t before = held.device->count(Verb::wait_event);
+  const Completion writer = held.submit(2, {write(held.a)});
+  CHECK(held.device->count(Verb::wait_event) == before + 2);
+  while (held.host->step() == 1) {
+    if (writer.is_done()) CHECK((first.is_done() && second.is_done()));
+  }
+  CHECK(writer.is_done());
+  CHECK(held.state.sequencer().has_drained(held.a));
+}
+
+TEST_CASE("A submission that fails enters nothing", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  const std::array uses{write(held.a)};
+  CHECK_THROWS_AS(
+      held.state.sequencer().submit(held.lanes[0]->lane, uses, [] { throw Error(ErrorCode::failed, "It fails."); }),
+      Error);
+  CHECK(!held.a.may_be_in_flight());
+  CHECK(held.waits(1, {write(held.a)}) == 0);
+}
+
+TEST_CASE("A log stays short however often a lane uses the same bytes", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  for (int i = 0; i < 100; ++i) static_cast<void>(held.submit(0, {write(held.a)}));
+  CHECK(held.state.sequencer().runs(held.a).size() == 1);
+}
+
+TEST_CASE("The last run of a lane stands for those before it", "[runtime][sequencer][host-only]") {
+  HeldSequencer held;
+  const Completion first = held.submit(0, {write(held.a)});
+  const Completion second = held.submit(0, {write(held.a)});
+  while (!first.is_done()) REQUIRE(held.host->step() == 1);
+  REQUIRE(!second.is_done());
+  CHECK(!held.state.sequencer().has_drained(held.a));
+  CHECK(held.waits(1, {read(held.a)}) == 1);
+}
+
+TEST_CASE("The host maps memory once what conflicts is done", "[runtime][sequencer][R3][host-only]") {
+  HeldSequencer held;
+  Sequencer& sequencer = held.state.sequencer();
+  static_cast<void>(held.submit(0, {read(held.a)}));
+  CHECK(sequencer.map(held.a, Access::write) == Sequencer::Mapping::device_busy);
+  CHECK(!sequencer.wait(held.a, Access::write, past()));
+  CHECK(sequencer.wait(held.a, Access::read, past()));
+  CHECK(sequencer.map(held.a, Access::read) == Sequencer::Mapping::granted);
+  CHECK(sequencer.map(held.a, Access::write) == Sequencer::Mapping::host_busy);
+  sequencer.unmap(held.a, Access::read);
+  held.host->release();
+  CHECK(sequencer.wait(held.a, Access::write, in_a_minute()));
+  CHECK(sequencer.map(held.a, Access::write) == Sequencer::Mapping::granted);
+  CHECK(!sequencer.map_when_done(held.a));
+  sequencer.unmap(held.a, Access::write);
+  CHECK(sequencer.map_when_done(held.a));
+  CHECK(refusal([&] { static_cast<void>(held.submit(0, {write(held.a)})); }).code() == ErrorCode::busy);
+  sequencer.unmap(held.a, Access::read);
+}
+
+}  // namespace weft::test

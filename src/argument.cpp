@@ -6,6 +6,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -41,6 +42,10 @@ std::vector<Part> flatten(std::span<const Argument> arguments) {
 std::string describe(const Parameter& parameter, std::size_t position) {
   return parameter.name.empty() ? fmt::format("argument {}", position)
                                 : fmt::format("argument {} (\"{}\")", position, parameter.name);
+}
+
+std::string describe_pointer(std::uint64_t offset, const Parameter& parameter, std::size_t position) {
+  return fmt::format("pointer at byte {} of {}", offset, describe(parameter, position));
 }
 
 std::string_view kind_name(ParameterKind kind) {
@@ -82,7 +87,10 @@ class Binder {
   BoundArguments bind(const std::vector<Part>& parts) {
     const std::vector<Parameter>& parameters = kernel_.spec.parameters;
     for (std::size_t i = 0; i < parts.size(); ++i) require_access(parameters[i], parts[i], i);
-    for (std::size_t i = 0; i < parts.size(); ++i) require_width(parameters[i], parts[i], i);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      require_width(parameters[i], parts[i], i);
+      require_no_address(parameters[i], parts[i], i);
+    }
     for (std::size_t i = 0; i < parts.size(); ++i) require_alignment(parameters[i], parts[i], i);
     for (std::size_t i = 0; i < parts.size(); ++i)
       place(parameters[i], parts[i], kernel_.compiled.parameters[i].offset);
@@ -100,11 +108,26 @@ class Binder {
     }
     if (const auto* bytes = std::get_if<const Bytes*>(&part); bytes != nullptr) {
       for (const PointerAt& pointer : (*bytes)->pointers) {
-        if (!pointer.binding.access) {
-          refuse(fmt::format("The pointer at byte {} of {} does not say its access.", pointer.offset,
-                             describe(parameter, i)));
-        }
+        if (!pointer.binding.access)
+          refuse(fmt::format("The {} does not say its access.", describe_pointer(pointer.offset, parameter, i)));
+        require_enumerator("access of the " + describe_pointer(pointer.offset, parameter, i), *pointer.binding.access,
+                           Access::read_write);
       }
+    }
+  }
+
+  void require_no_address(const Parameter& parameter, const Part& part, std::size_t i) const {
+    if (!takes_null_only(kernel_, i)) return;
+    const auto* scalar = std::get_if<const Scalar*>(&part);
+    const auto* index = std::get_if<Index>(&part);
+    const bool is_null = scalar != nullptr
+                             ? std::ranges::all_of((*scalar)->bytes, [](std::byte byte) { return byte == std::byte{}; })
+                             : index != nullptr && index->value == 0;
+    if (!is_null) {
+      refuse(
+          fmt::format("The {} is not null; the compiled kernel takes a pointer there and the spec binds no region to "
+                      "it.",
+                      describe(parameter, i)));
     }
   }
 
@@ -118,14 +141,7 @@ class Binder {
     if (const auto* scalar = std::get_if<const Scalar*>(&part)) require((*scalar)->bytes.size());
     if (const auto* bytes = std::get_if<const Bytes*>(&part)) {
       require((*bytes)->value.size());
-      for (const PointerAt& pointer : (*bytes)->pointers) {
-        const std::size_t size = (*bytes)->value.size();
-        if (pointer.offset % sizeof(DeviceAddress) != 0 || size < sizeof(DeviceAddress) ||
-            pointer.offset > size - sizeof(DeviceAddress)) {
-          refuse(fmt::format("The pointer at byte {} of {} does not stand at a multiple of {} inside its {} bytes.",
-                             pointer.offset, describe(parameter, i), sizeof(DeviceAddress), size));
-        }
-      }
+      require_pointer_offsets(parameter, **bytes, i);
     }
     if (const auto* index = std::get_if<Index>(&part)) {
       if (parameter.size > sizeof(std::uint64_t)) {
@@ -139,14 +155,42 @@ class Binder {
     }
   }
 
-  // Every allocation starts at a multiple of 256, so the offset decides.
+  static void require_pointer_offsets(const Parameter& parameter, const Bytes& bytes, std::size_t i) {
+    const std::size_t size = bytes.value.size();
+    std::vector<std::uint64_t> offsets;
+    for (const PointerAt& pointer : bytes.pointers) {
+      if (pointer.offset % sizeof(DeviceAddress) != 0 || size < sizeof(DeviceAddress) ||
+          pointer.offset > size - sizeof(DeviceAddress)) {
+        refuse(fmt::format("The {} does not stand at a multiple of {} inside its {} bytes.",
+                           describe_pointer(pointer.offset, parameter, i), sizeof(DeviceAddress), size));
+      }
+      offsets.push_back(pointer.offset);
+    }
+    // Offsets are multiples of a pointer's size, so pointers overlap only where they are equal.
+    std::ranges::sort(offsets);
+    const auto twice = std::ranges::adjacent_find(offsets);
+    if (twice != offsets.end())
+      refuse(fmt::format("Two pointers stand at byte {} of {}.", *twice, describe(parameter, i)));
+  }
+
   static void require_alignment(const Parameter& parameter, const Part& part, std::size_t i) {
-    const auto* binding = std::get_if<const Binding*>(&part);
-    if (binding == nullptr) return;
-    const std::uint64_t offset = (*binding)->region.offset;
-    if (offset % parameter.required_alignment() != 0) {
-      refuse(fmt::format("The {} starts at byte {} of its allocation; the kernel needs a multiple of {}.",
-                         describe(parameter, i), offset, parameter.required_alignment()));
+    // Every allocation starts at a multiple of 256, so the offset decides.
+    const auto is_aligned = [&](const Region& region) { return region.offset % parameter.required_alignment() == 0; };
+    if (const auto* binding = std::get_if<const Binding*>(&part)) {
+      const Region& region = (*binding)->region;
+      if (!is_aligned(region)) {
+        refuse(fmt::format("The {} starts at byte {} of its allocation; the kernel needs a multiple of {}.",
+                           describe(parameter, i), region.offset, parameter.required_alignment()));
+      }
+    }
+    if (const auto* bytes = std::get_if<const Bytes*>(&part)) {
+      for (const auto& [offset, bound] : (*bytes)->pointers) {
+        if (!is_aligned(bound.region)) {
+          refuse(fmt::format("The {} leads to byte {} of its allocation; the kernel needs a multiple of {}.",
+                             describe_pointer(offset, parameter, i), bound.region.offset,
+                             parameter.required_alignment()));
+        }
+      }
     }
   }
 
@@ -201,14 +245,21 @@ std::vector<BoundRegion> bound_regions(const KernelSpec& spec, std::span<const A
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (const auto* binding = std::get_if<const Binding*>(&parts[i])) {
       const Access declared = i < spec.parameters.size() ? spec.parameters[i].access : Access::read;
-      regions.push_back({(*binding)->region, writes((*binding)->access.value_or(declared))});
+      regions.push_back({(*binding)->region, writes((*binding)->access.value_or(declared)), i});
     }
     if (const auto* bytes = std::get_if<const Bytes*>(&parts[i])) {
-      for (const PointerAt& pointer : (*bytes)->pointers)
-        regions.push_back({pointer.binding.region, writes(pointer.binding.access.value_or(Access::read))});
+      for (const auto& [offset, binding] : (*bytes)->pointers)
+        regions.push_back({binding.region, writes(binding.access.value_or(Access::read)), i, offset});
     }
   }
   return regions;
+}
+
+std::string describe(const KernelSpec& spec, const BoundRegion& bound) {
+  // A call may have more arguments than the kernel has parameters.
+  const Parameter parameter = bound.argument < spec.parameters.size() ? spec.parameters[bound.argument] : Parameter{};
+  return bound.pointer_offset ? "the " + describe_pointer(*bound.pointer_offset, parameter, bound.argument)
+                              : describe(parameter, bound.argument);
 }
 
 }  // namespace weft

@@ -5,7 +5,11 @@
 #include <weft/command.h>
 #include <weft/plan/hazard.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -24,13 +28,18 @@ void require_signature(const KernelSpec& spec, std::span<const Argument> argumen
 /// and signature must have been checked. Errors: `invalid`, naming the argument.
 [[nodiscard]] BoundArguments bind_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments);
 
-/// A region that a call binds, and whether the kernel writes it.
+/// A region that a call binds, whether the kernel writes it, and where it stands in the call.
 struct BoundRegion {
   Region region;
   bool written = false;
+  std::size_t argument = 0;
+  std::optional<std::uint64_t> pointer_offset = {};  // Set where the pointer stands inside a struct.
 };
 
 /// All regions that the arguments bind, in order, whether or not the call fits the kernel.
 [[nodiscard]] std::vector<BoundRegion> bound_regions(const KernelSpec& spec, std::span<const Argument> arguments);
+
+/// `argument 1 ("y")`, or `the pointer at byte 8 of argument 0 ("x")`.
+[[nodiscard]] std::string describe(const KernelSpec& spec, const BoundRegion& bound);
 
 }  // namespace weft

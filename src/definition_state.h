@@ -3,6 +3,7 @@
 #include "loaded_kernel.h"
 #include "operation.h"
 #include <weft/context.h>
+#include <weft/model.h>
 #include <weft/region.h>
 
 #include <cstdint>
@@ -18,6 +19,13 @@ struct DefinitionState {
   Context context;
   std::vector<Allocation> allocations;
   std::vector<std::shared_ptr<const LoadedKernel>> kernels;
+};
+
+/// Opens a ModelDefinition to the files of the model layer.
+struct DefinitionAccess {
+  [[nodiscard]] static const DefinitionState& state(const ModelDefinition& definition) noexcept {
+    return *definition.state_;
+  }
 };
 
 }  // namespace weft

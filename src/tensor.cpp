@@ -97,6 +97,8 @@ TensorDesc::TensorDesc(DType dtype, Shape shape, Layout layout)
 
 TensorDesc::TensorDesc(DType dtype, Shape shape, Strides strides, Layout layout)
     : dtype_(dtype), layout_(layout), shape_(std::move(shape)), strides_(std::move(strides)) {
+  require_enumerator("element type of a tensor", dtype_, DType::f64);
+  require_enumerator("layout of a tensor", layout_, Layout::nhwc);
   const std::string name = describe(dtype_, shape_);
   if (strides_.size() != shape_.size()) {
     refuse(fmt::format("The tensor {} has {} dimensions and {} strides.", name, shape_.size(), strides_.size()));

@@ -20,7 +20,7 @@ namespace weft {
 /// A type that can be passed to a kernel as one scalar, byte for byte. No device has a `long double`.
 template <class T>
 concept ScalarValue = std::same_as<T, std::remove_cv_t<T>> &&
-    ((std::is_arithmetic_v<T> && !std::same_as<T, long double>) || std::same_as<T, f16> || std::same_as<T, bf16>);
+    ((std::is_arithmetic_v<T> && !std::same_as<T, long double>) || Element<T>);
 
 /// A whole number that can stand for a count. A negative one is refused with `invalid` when the program runs.
 template <class T>

@@ -39,8 +39,9 @@ struct Parameter {
   std::uint32_t size = 0;          ///< Bytes in the parameter block; 8 for a binding.
   Access access = Access::read;    ///< Bindings: what the kernel does with the region.
   std::uint32_t element_size = 1;  ///< Bindings: bytes of one element.
-  std::uint32_t alignment =
-      0;                  ///< Bindings: alignment that the kernel needs, in bytes, at most 256; 0 means `element_size`.
+  /// Bindings, and structs for all pointers inside them: alignment that the kernel needs of a region, in bytes, at most
+  /// 256; 0 means `element_size`.
+  std::uint32_t alignment = 0;
   std::string name = {};  ///< For messages and the topology.
 
   /// The alignment that holds, in bytes.

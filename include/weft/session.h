@@ -1,5 +1,8 @@
 #pragma once
 
+#include <weft/adopted_memory.h>
+#include <weft/budget.h>
+#include <weft/command.h>
 #include <weft/context.h>
 #include <weft/device.h>
 #include <weft/export.h>
@@ -8,27 +11,47 @@
 #include <weft/model.h>
 #include <weft/region.h>
 #include <weft/tensor.h>
+#include <weft/trusted.h>
 #include <weft/typed_kernel.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace weft {
 
+class SessionState;
+
+struct SessionOptions {
+  /// Charged for what the session takes from the device. A weight that the session charged to the budget of the context
+  /// that it is frozen into is not charged again.
+  std::optional<MemoryBudget> budget = {};
+};
+
 /// Builds a model: allocations, weights and kernels. Ends in `freeze`.
 ///
-/// Move-only; used by one thread at a time. A moved-from or frozen session refuses every call with `invalid`.
+/// Until then it can also run: `upload`, `record` and `replay` put work on the session's stream, in their order, and
+/// `read` and `synchronize` wait for it. That serves warm-up, preparation of weights and tests of kernels; what is left
+/// in scratch is gone after the freeze. Scratch takes memory, zeroed, with the first of these calls that touches it.
+///
+/// Move-only; used by one thread at a time. A moved-from or frozen session refuses every call with `invalid`. Once
+/// queued work has failed at the device the session is done for: every later call is refused with `failed` and the
+/// cause. A session dropped with work queued waits for none of it, and keeps what that work uses until it is done.
 class WEFT_API ModelSession {
  public:
   /// Opens the device, or shares it with who has it open. Errors: those of Context::open.
-  explicit ModelSession(Device device);
-  ModelSession(ModelSession&&) noexcept;
-  ModelSession& operator=(ModelSession&&) noexcept;
+  explicit ModelSession(Device device, SessionOptions options = {});
+  ModelSession(ModelSession&& other) noexcept;
+  ModelSession& operator=(ModelSession&& other) noexcept;
   ~ModelSession();
 
-  /// Scratch of a size in bytes. It has no memory here: each prepared slot gets its own, zeroed, of the extent that its
-  /// commands use. Errors: `invalid` for 0 bytes.
+  /// Scratch of a size in bytes. Each prepared slot gets its own, zeroed, of the extent that its commands use. Errors:
+  /// `invalid` for 0 bytes.
   [[nodiscard]] Region allocate(std::uint64_t bytes, AllocationOptions options = {});
   /// Scratch for one tensor. Errors: `invalid` for an empty tensor.
   [[nodiscard]] TensorRegion allocate(const TensorDesc& desc, AllocationOptions options = {});
@@ -38,9 +61,23 @@ class WEFT_API ModelSession {
     return {allocate(desc, std::move(options)), desc};
   }
 
+  /// `allocate` in host memory that the device can reach: Placement::shared.
+  [[nodiscard]] Region allocate_shared(std::uint64_t bytes, std::string label = {}) {
+    return allocate(bytes, {.label = std::move(label), .placement = Placement::shared});
+  }
+  [[nodiscard]] TensorRegion allocate_shared(const TensorDesc& desc, std::string label = {}) {
+    return allocate(desc, {.label = std::move(label), .placement = Placement::shared});
+  }
+  template <Element T>
+  [[nodiscard]] TypedRegion<T> allocate_shared(Shape shape, std::string label = {}) {
+    return allocate<T>(std::move(shape), {.label = std::move(label), .placement = Placement::shared});
+  }
+
   /// Device memory with these bytes, immutable from `freeze` on and shared by all that uses the model. The bytes are
-  /// copied before it returns. Label and descriptor come from the tensor. Errors: `invalid` for an empty tensor or one
-  /// whose bytes are not those of its descriptor; `out_of_memory`. Cost: one copy to the device and a wait for it.
+  /// read before it returns, through two bounded pinned buffers, so that they may be the pages of a mapped file; the
+  /// copy goes on afterwards. Label and descriptor come from the tensor. Errors, and then nothing is kept: `invalid`
+  /// for an empty tensor or one whose bytes are not those of its descriptor; `out_of_memory`; `busy` or `invalid` from
+  /// the budget.
   [[nodiscard]] TensorRegion weight(const HostTensor& tensor);
   /// The same, with the element type checked: `invalid` when the tensor holds another one.
   template <Element T>
@@ -50,26 +87,59 @@ class WEFT_API ModelSession {
     return {region, region.desc};
   }
 
-  /// Loads a kernel; an image that this session has loaded before is not loaded again. Errors: `invalid` when the
-  /// image lacks the symbol, or the compiled layout contradicts the spec; `unsupported` when the image has no code for
-  /// this device, or the spec asks for clusters. Bytes that are no image are one or the other, as the driver takes
-  /// them. The host device looks at no code, and runs what the spec says is the reference.
+  /// Device memory of somebody else as a weight, without a copy. The caller vouches that it lives until it is released,
+  /// and that nothing writes it from the freeze on. It counts as requested and among the weight's bytes, but not as
+  /// reserved, and no budget is charged: weft takes nothing. Errors, and then it stays the caller's and `release` is
+  /// not called: `invalid` for an empty tensor, an address that is no multiple of 256, or bytes that do not all stand
+  /// in one allocation in the memory of this device.
+  [[nodiscard]] TensorRegion weight(Trusted, AdoptedMemory memory, const TensorDesc& desc, std::string label = {});
+  template <Element T>
+  [[nodiscard]] TypedRegion<T> weight(Trusted tag, AdoptedMemory memory, Shape shape, std::string label = {}) {
+    const TensorRegion region =
+        weight(tag, std::move(memory), TensorDesc(DTypeOf<T>::value, std::move(shape)), std::move(label));
+    return {region, region.desc};
+  }
+
+  /// Loads a kernel; an image that this session has loaded before is not loaded again. Errors, and then nothing is
+  /// kept: `invalid` when the image lacks the symbol, or the compiled layout contradicts the spec; `unsupported` when
+  /// the image has no code for this device, or the spec asks for clusters. Bytes that are no image are one or the
+  /// other, as the driver takes them. The host device looks at no code, and runs what the spec says is the reference.
   [[nodiscard]] KernelId load(const KernelSpec& spec);
   template <class... P>
   [[nodiscard]] Kernel<P...> load(const TypedKernelSpec<P...>& spec) {
     return Kernel<P...>(load(spec.make()));
   }
 
-  /// Waits for the uploads and makes the model immutable. Weights move to the context as they are, without a copy;
-  /// scratch remains as sizes. Consumes the session, whatever comes of it. Errors: `invalid` when the context is of
-  /// another device.
+  /// Queues a copy of `bytes` to a region, a weight's too. They are read before it returns. Errors: `invalid` for a
+  /// region that is not of this session, or of another size; `out_of_memory`, `busy`.
+  void upload(const Region& region, std::span<const std::byte> bytes);
+
+  /// Waits for all queued work and copies a region to `bytes`. Errors, before any wait: `invalid` for a region that is
+  /// not of this session, or of another size; `out_of_memory`, `busy`.
+  void read(const Region& region, std::span<std::byte> bytes);
+  /// The same for several regions, with one wait: the bytes of each, in order.
+  [[nodiscard]] std::vector<std::vector<std::byte>> read_many(const std::vector<Region>& regions);
+
+  /// Builds a graph of the commands, over the session's own memory, to be replayed under `key`; it takes the place of
+  /// one recorded under the key before. Runs nothing. Weights may be written. Errors, and then the earlier graph stays:
+  /// `invalid` as for ModelDefinition::fragment, and for no commands; `out_of_memory`, `busy`.
+  void record(const std::string& key, const std::vector<Command>& commands);
+  /// Queues one run of a recorded graph. Errors: `invalid` when nothing is recorded under the key.
+  void replay(const std::string& key);
+
+  /// Waits for all queued work.
+  void synchronize();
+
+  /// Waits for all queued work and makes the model immutable. Weights move to the context as they are, without a copy,
+  /// and are charged to its budget; scratch remains as sizes, and recorded graphs are gone. Consumes the session,
+  /// whatever comes of it. Errors: `invalid` when the context is of another device; `busy` or `invalid` when its budget
+  /// does not take the weights; `failed` for a session that has failed.
   [[nodiscard]] ModelDefinition freeze(const Context& context) &&;
 
  private:
-  struct State;
-  [[nodiscard]] State& state() const;
+  [[nodiscard]] SessionState& state() const;
   static void require_dtype(const HostTensor& tensor, DType dtype);
-  std::unique_ptr<State> state_;
+  std::shared_ptr<SessionState> state_;
 };
 
 }  // namespace weft

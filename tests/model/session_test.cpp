@@ -1,12 +1,17 @@
 #include "catch.h"
+#include "device/faults.h"
 #include "device/own_kernels.h"
+#include "device/registry.h"
 #include "support/device.h"
 #include "support/model_fixture.h"
 #include <weft/error.h>
 #include <weft/weft.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +28,32 @@ void check_refused(const Call& call, const std::string& sentence, const std::vec
   CHECK(error.code() == ErrorCode::invalid);
   CHECK(error.sentence() == sentence);
   CHECK(error.contexts() == contexts);
+}
+
+/// PTX of a kernel that stores a digit.
+std::string storing_ptx(std::uint32_t value) {
+  return R"(.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry store(.param .u64 x) {
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<2>;
+  ld.param.u64 %rd1, [x];
+  cvta.to.global.u64 %rd2, %rd1;
+  mov.u32 %r1, )" +
+         std::to_string(value) + R"(;
+  st.global.u32 [%rd2], %r1;
+  ret;
+}
+)";
+}
+
+/// The same for the host device.
+KernelSpec storing_spec(std::uint32_t value) {
+  return {.symbol = "store",
+          .parameters = {{.kind = ParameterKind::binding, .size = 8, .access = Access::write, .element_size = 4}},
+          .host = HostKernel{.run = [value](const HostLaunch& launch) { *launch.get<std::uint32_t*>(0) = value; },
+                             .parameter_sizes = {8}}};
 }
 
 }  // namespace
@@ -92,10 +123,20 @@ TEST_CASE("A frozen or moved-from session refuses every call", "[model][S1]") {
   ModelSession& session = test.session;
   const std::string sentence = "The session is moved from or frozen.";
   const std::vector<std::byte> bytes(4);
+  std::vector<std::byte> room(4);
+  const Region region = session.allocate(4);
   const auto check_all = [&] {
     check_refused([&] { static_cast<void>(session.allocate(4)); }, sentence);
     check_refused([&] { static_cast<void>(session.weight({TensorDesc(DType::u8, {4}), bytes, "w"})); }, sentence);
+    check_refused([&] { static_cast<void>(session.allocate_shared(4)); }, sentence);
+    check_refused([&] { static_cast<void>(session.weight(trusted, {}, TensorDesc(DType::u8, {4}))); }, sentence);
     check_refused([&] { static_cast<void>(session.load(increment)); }, sentence);
+    check_refused([&] { session.upload(region, bytes); }, sentence);
+    check_refused([&] { session.read(region, room); }, sentence);
+    check_refused([&] { static_cast<void>(session.read_many({region})); }, sentence);
+    check_refused([&] { session.record("key", {fill(region, 0)}); }, sentence);
+    check_refused([&] { session.replay("key"); }, sentence);
+    check_refused([&] { session.synchronize(); }, sentence);
     check_refused([&] { static_cast<void>(std::move(session).freeze(test.context)); }, sentence);
   };
   {
@@ -106,27 +147,6 @@ TEST_CASE("A frozen or moved-from session refuses every call", "[model][S1]") {
   CHECK(session.allocate(4).bytes == 4);
   static_cast<void>(std::move(session).freeze(test.context));
   check_all();
-}
-
-TEST_CASE("A freeze into a context of another device is refused and consumes the session",
-          "[model][S1][S3][host-only]") {
-  const Context other = Context::open(Device::host(7));
-  ModelSession session(Device::host());
-  check_refused([&] { static_cast<void>(std::move(session).freeze(other)); },
-                "The session is of device host:0 and the context of host:7.");
-  check_refused([&] { static_cast<void>(session.allocate(4)); }, "The session is moved from or frozen.");
-  CHECK(other.memory().requested.live_bytes == 0);
-}
-
-TEST_CASE("A freeze moves weights without another allocation", "[model][S5]") {
-  TestSession test;
-  const auto w = test.weight(fresh_bytes(kCount, 1));
-  CHECK(test.context.memory().requested.live_bytes == 0);
-  const ModelDefinition model = test.freeze();
-  CHECK(test.context.memory().requested.live_bytes == kCount);
-  CHECK(model.weight_bytes() == kCount);
-  CHECK(model.context() == test.context);
-  CHECK(w.bytes == kCount);
 }
 
 TEST_CASE("A block that the kernel or the device cannot run is refused when it is loaded", "[model][S37]") {
@@ -182,15 +202,8 @@ TEST_CASE("A spec that the compiled kernel contradicts is refused when it is loa
 TEST_CASE("Two specs of one symbol keep a host reference each", "[model][host-only]") {
   const Context context = Context::open(Device::host());
   ModelSession session(Device::host());
-  const auto storing = [](std::uint32_t value) {
-    return KernelSpec{
-        .symbol = "store",
-        .parameters = {{.kind = ParameterKind::binding, .size = 8, .access = Access::write, .element_size = 4}},
-        .host = HostKernel{.run = [value](const HostLaunch& launch) { *launch.get<std::uint32_t*>(0) = value; },
-                           .parameter_sizes = {8}}};
-  };
-  const KernelId one = session.load(storing(1));
-  const KernelId two = session.load(storing(2));
+  const KernelId one = session.load(storing_spec(1));
+  const KernelId two = session.load(storing_spec(2));
   const auto x = session.allocate<std::uint32_t>({1});
   const auto y = session.allocate<std::uint32_t>({1});
   PreparedModel prepared =
@@ -203,6 +216,77 @@ TEST_CASE("Two specs of one symbol keep a host reference each", "[model][host-on
   REQUIRE(run.wait(in_a_minute()));
   CHECK(run.output(x)[0] == 1);
   CHECK(run.output(y)[0] == 2);
+}
+
+TEST_CASE("Kernels of one image share one load of it", "[model][B17]") {
+  const auto device = std::make_shared<CountingDevice>(open_device(test_device()));
+  const ScopedDevice scoped(test_device(), device);
+  ModelSession session(test_device());
+  CHECK(device->count(Verb::load) == 0);
+  CHECK(session.load(increment_spec()).index == 0);
+  CHECK(session.load(xor_bytes_spec()).index == 1);
+  CHECK(session.load(increment_spec()).index == 2);
+  CHECK(device->count(Verb::load) == 1);
+  KernelSpec elsewhere = increment_spec();
+  const std::vector<std::byte> copy(elsewhere.image.bytes.begin(), elsewhere.image.bytes.end());
+  elsewhere.image.bytes = copy;
+  CHECK(session.load(elsewhere).index == 3);
+  CHECK(device->count(Verb::load) == 1);
+  CHECK(session.load(own::copy_spec()).index == 4);
+  CHECK(device->count(Verb::load) == 2);
+  ModelSession other(test_device());
+  static_cast<void>(other.load(increment_spec()));
+  CHECK(device->count(Verb::load) == 3);
+}
+
+TEST_CASE("Two functions of the program are two images", "[model][host-only]") {
+  const auto device = std::make_shared<CountingDevice>(open_device(Device::host()));
+  const ScopedDevice scoped(Device::host(), device);
+  ModelSession session(Device::host());
+  const std::array<int, 2> functions{};
+  KernelSpec spec = increment_spec();
+  for (const int index : {0, 1, 0, 1}) {
+    spec.image = {.label = "native", .native = {.function = &functions.at(static_cast<std::size_t>(index))}};
+    static_cast<void>(session.load(spec));
+  }
+  CHECK(device->count(Verb::load) == 2);
+}
+
+TEST_CASE("A spec that cannot be loaded leaves no code behind", "[model]") {
+  const auto device = std::make_shared<CountingDevice>(open_device(test_device()));
+  const ScopedDevice scoped(test_device(), device);
+  ModelSession session(test_device());
+  KernelSpec spec = increment_spec();
+  spec.block = {0, 1, 1};
+  CHECK_THROWS_AS(static_cast<void>(session.load(spec)), Error);
+  CHECK(device->count(Verb::load) == 1);
+  CHECK(device->count(Verb::unload) == 1);
+  CHECK(session.load(increment_spec()).index == 0);
+  CHECK_THROWS_AS(static_cast<void>(session.load(spec)), Error);
+  CHECK(device->count(Verb::load) == 2);
+  CHECK(device->count(Verb::unload) == 1);
+  CHECK(session.load(xor_bytes_spec()).index == 1);
+}
+
+TEST_CASE("Other code at the address of an unloaded image is code of its own", "[model][B6]") {
+  std::string text = storing_ptx(0);
+  const auto result = [&](ModelSession& session, std::uint32_t value) {
+    text.replace(0, text.size(), storing_ptx(value));  // In place: the same address, label and symbol.
+    KernelSpec spec = storing_spec(value);
+    spec.image = {std::as_bytes(std::span(text)), "code"};
+    const Region x = session.allocate(4);
+    session.record("store", {dispatch(session.load(spec), grid(1), {x})});
+    session.replay("store");
+    std::uint32_t stored = 0;
+    session.read(x, std::as_writable_bytes(std::span(&stored, 1)));
+    return stored;
+  };
+  for (const std::uint32_t value : {3u, 4u, 5u}) {
+    ModelSession session(test_device());
+    CHECK(result(session, value) == value);
+  }
+  ModelSession session(test_device());
+  for (const std::uint32_t value : {6u, 7u, 6u}) CHECK(result(session, value) == value);
 }
 
 TEST_CASE("A spec that asks for clusters is unsupported", "[model]") {

@@ -3,24 +3,9 @@
 #include "support/device.h"
 
 #include <algorithm>
-#include <chrono>
-#include <random>
-#include <thread>
 #include <utility>
 
 namespace weft::test {
-
-Deadline in_a_minute() { return std::chrono::steady_clock::now() + std::chrono::minutes(1); }
-Deadline past() { return std::chrono::steady_clock::now() - std::chrono::seconds(1); }
-
-bool eventually(const std::function<bool()>& holds) {
-  const Deadline end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
-}
 
 TestSession::TestSession() : TestSession(Context::open(test_device())) {}
 
@@ -52,18 +37,6 @@ XorModel::XorModel(TestSession test, std::uint64_t bytes, std::uint8_t mask)
                     .commands = {test.xor_of(x, h, 0x55).label("first"),
                                  test.xor_of(h, y, static_cast<std::uint8_t>(0x55 ^ mask)).label("second")},
                     .label = "xor"})) {}
-
-std::vector<std::uint8_t> fresh_bytes(std::uint64_t count, std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::uint8_t> bytes(count);
-  std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
-  return bytes;
-}
-
-std::vector<std::uint8_t> xored(std::vector<std::uint8_t> bytes, std::uint8_t mask) {
-  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(byte ^ mask);
-  return bytes;
-}
 
 Inference submit(PreparedModel& model, std::span<const std::uint8_t> input) {
   std::optional<ModelSlot> slot = model.acquire(in_a_minute());

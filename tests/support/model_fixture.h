@@ -1,10 +1,11 @@
 #pragma once
 
+#include "support/bytes.h"
+#include "support/deadlines.h"
 #include "support/test_kernels.h"
 #include <weft/weft.h>
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -12,14 +13,6 @@
 // loaded, and short words for requests.
 
 namespace weft::test {
-
-/// A deadline that no wait of a test reaches.
-[[nodiscard]] Deadline in_a_minute();
-/// A deadline that has passed.
-[[nodiscard]] Deadline past();
-
-/// Whether `holds` becomes true within half a minute: for what weft does behind work that drains.
-[[nodiscard]] bool eventually(const std::function<bool()>& holds);
 
 /// A context, and a session of its device with the test kernels.
 struct TestSession {
@@ -51,11 +44,6 @@ struct XorModel {
   TypedRegion<std::uint8_t> y;
   ModelFragment fragment;
 };
-
-/// Bytes that differ from request to request.
-[[nodiscard]] std::vector<std::uint8_t> fresh_bytes(std::uint64_t count, std::uint64_t seed);
-/// Each byte ^ mask.
-[[nodiscard]] std::vector<std::uint8_t> xored(std::vector<std::uint8_t> bytes, std::uint8_t mask);
 
 /// Starts a request on a slot that must be free within a minute. A model without inputs is given no bytes.
 [[nodiscard]] Inference submit(PreparedModel& model, std::span<const std::uint8_t> input);

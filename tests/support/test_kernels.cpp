@@ -52,6 +52,25 @@ void run_digest(const HostLaunch& launch) {
   *d = digest_of({launch.get<const std::uint8_t*>(0), launch.get<std::uint64_t>(2)}, *d, launch.get<std::uint64_t>(3));
 }
 
+void run_shared_words(const HostLaunch& launch) {
+  const auto words = launch.get<std::uint32_t>(1);
+  *launch.get<std::uint32_t*>(0) = words == 0 ? 10 : words + 11;
+}
+
+void run_unpack(const HostLaunch& launch) {
+  const auto* packed = launch.get<const std::uint8_t*>(0);
+  const auto* extents = launch.get<const std::uint32_t*>(1);
+  const auto bytes = launch.get<std::uint32_t>(3);
+  const auto width = launch.get<std::uint32_t>(5);
+  for (std::uint32_t record = 0; record < launch.get<std::uint32_t>(4); ++record) {
+    const std::uint64_t begin = extents[2 * record];
+    const std::uint64_t size = extents[2 * record + 1];
+    auto* y = launch.get<std::uint8_t*>(2) + std::uint64_t{record} * width;
+    std::memset(y, 0, width);
+    if (begin + size <= bytes && size <= width) std::memcpy(y, packed + begin, size);
+  }
+}
+
 }  // namespace
 
 std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt) {
@@ -82,6 +101,24 @@ KernelSpec digest_spec() {
       "digest", 1,
       parameters<In<std::uint8_t>, InOut<std::int64_t>, std::uint64_t, std::uint64_t>({"x", "d", "count", "salt"}),
       run_digest);
+}
+
+KernelSpec shared_words_spec() {
+  KernelSpec shared =
+      spec("shared_words", 32, parameters<Out<std::uint32_t>, std::uint32_t>({"y", "words"}), run_shared_words);
+  shared.launch = [](std::span<const std::uint64_t> words) {
+    return LaunchConfig{.grid = {}, .dynamic_shared_bytes = words[0]};
+  };
+  shared.host->static_shared_bytes = 16;
+  return shared;
+}
+
+KernelSpec unpack_spec() {
+  return spec(
+      "unpack", 32,
+      parameters<In<std::uint8_t>, In<std::uint32_t>, Out<std::uint8_t>, std::uint32_t, std::uint32_t, std::uint32_t>(
+          {"packed", "extents", "y", "bytes", "records", "width"}),
+      run_unpack);
 }
 
 }  // namespace test

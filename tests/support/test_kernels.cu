@@ -37,3 +37,24 @@ extern "C" __global__ void digest(const std::uint8_t* x, std::int64_t* d, std::u
   for (std::uint64_t i = 0; i < count; ++i) value = (value ^ x[i]) * kFnvPrime;
   d[0] = static_cast<std::int64_t>(value);
 }
+
+extern "C" __global__ void shared_words(std::uint32_t* y, std::uint32_t words) {
+  extern __shared__ std::uint32_t dynamic[];
+  __shared__ std::uint32_t fixed[4];
+  for (std::uint32_t i = threadIdx.x; i < words; i += blockDim.x) dynamic[i] = i + 1;
+  if (threadIdx.x < 4) fixed[threadIdx.x] = threadIdx.x + 1;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  const std::uint32_t sum = fixed[0] + fixed[1] + fixed[2] + fixed[3];
+  y[0] = words == 0 ? sum : sum + dynamic[0] + dynamic[words - 1];
+}
+
+extern "C" __global__ void unpack(const std::uint8_t* packed, const std::uint32_t* extents, std::uint8_t* y,
+                                  std::uint32_t bytes, std::uint32_t records, std::uint32_t width) {
+  const std::uint64_t record = thread_of_grid();
+  if (record >= records) return;
+  const std::uint64_t begin = extents[2 * record];
+  const std::uint64_t size = extents[2 * record + 1];
+  const bool fits = begin + size <= bytes && size <= width;
+  for (std::uint64_t i = 0; i < width; ++i) y[record * width + i] = fits && i < size ? packed[begin + i] : 0;
+}

@@ -21,6 +21,15 @@ namespace weft::test {
 /// digest(x, d, count, salt): folds salt and the bytes of x into d[0].
 [[nodiscard]] KernelSpec digest_spec();
 
+/// shared_words(y, words): y[0] = words + 11, or 10 for no words, by way of that many words of dynamic shared memory
+/// and 16 bytes of static. Workload: bytes of dynamic shared memory.
+[[nodiscard]] KernelSpec shared_words_spec();
+
+/// unpack(packed, extents, y, bytes, records, width): record i of y is the bytes [extents[2i], extents[2i] + extents[2i
+/// + 1]) of `packed`, filled up with zeros; all zeros where they pass `bytes` or are more than `width`. Workload:
+/// records.
+[[nodiscard]] KernelSpec unpack_spec();
+
 /// What the kernel `digest` makes of a word.
 [[nodiscard]] std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt);
 
@@ -31,5 +40,10 @@ inline constexpr TypedKernelSpec<In<std::uint32_t>, Out<std::uint32_t>, std::uin
     slow_copy_spec};
 inline constexpr TypedKernelSpec<In<std::uint8_t>, InOut<std::int64_t>, std::uint64_t, std::uint64_t> digest{
     digest_spec};
+inline constexpr TypedKernelSpec<Out<std::uint32_t>, std::uint32_t> shared_words{shared_words_spec};
+
+inline constexpr TypedKernelSpec<In<std::uint8_t>, In<std::uint32_t>, Out<std::uint8_t>, std::uint32_t, std::uint32_t,
+                                 std::uint32_t>
+    unpack{unpack_spec};
 
 }  // namespace weft::test

@@ -147,6 +147,15 @@ TEST_CASE("A layout of another rank is refused", "[words][tensor][R36]") {
   CHECK_NOTHROW(TensorDesc(DType::f32, {0, 3, 4, 5}, Layout::nhwc));
 }
 
+TEST_CASE("An element type or a layout that is none is refused", "[words][tensor]") {
+  const Error dtype = refusal([] { TensorDesc(static_cast<DType>(9), {4}); });
+  CHECK(dtype.code() == ErrorCode::invalid);
+  CHECK(dtype.sentence() == "The element type of a tensor is 9, which is none.");
+  const Error layout = refusal([] { TensorDesc(DType::f32, {1, 1, 1, 1}, static_cast<Layout>(3)); });
+  CHECK(layout.code() == ErrorCode::invalid);
+  CHECK(layout.sentence() == "The layout of a tensor is 3, which is none.");
+}
+
 TEST_CASE("Descriptors are equal when every field is", "[words][tensor]") {
   const TensorDesc desc(DType::f32, {2, 3, 4, 5});
   CHECK(desc == TensorDesc(DType::f32, {2, 3, 4, 5}, Strides{60, 20, 5, 1}));

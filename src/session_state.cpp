@@ -1,0 +1,154 @@
+#include "session_state.h"
+
+#include "device/process_state.h"
+#include "device/registry.h"
+#include "error_context.h"
+#include "refusal.h"
+#include "unique_id.h"
+#include <weft/plan/arena.h>
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+namespace weft {
+
+namespace {
+
+/// Sessions that are gone but for the work that they left queued. A session has no context that would keep it.
+struct Leftovers {
+  std::mutex mutex;
+  std::list<std::shared_ptr<SessionState>> sessions;  // Guarded by mutex.
+};
+
+Leftovers& leftovers() {
+  static auto* const instance = new Leftovers;  // Never destroyed: what still runs at exit ends with the process.
+  return *instance;
+}
+
+void require_device_range(DeviceApi& api, DeviceAddress address, std::uint64_t bytes) {
+  if (address % kArenaAlignment != 0) {
+    refuse(
+        fmt::format("The memory starts at {:#x}; weft's storage starts at multiples of {}.", address, kArenaAlignment));
+  }
+  AddressInfo info;
+  check(api.describe_address(address, info), "describe an address");
+  if (info.kind != AddressInfo::Kind::device)
+    refuse(fmt::format("The address {:#x} is no memory of the device.", address));
+  const std::uint64_t room = info.bytes - (address - info.base);
+  if (bytes > room) {
+    refuse(fmt::format("The memory at {:#x} is given as {} bytes; its allocation has {} from there on.", address, bytes,
+                       room));
+  }
+}
+
+}  // namespace
+
+SessionState::SessionState(Device device, SessionOptions options)
+    : id_(next_unique_id()),
+      device_(device),
+      domain_(std::make_shared<AllocationDomain>(open_device(device), Allocator{}, std::move(options.budget))),
+      staging_(domain_),
+      place_(1) {
+  reap();
+}
+
+void SessionState::release(std::shared_ptr<SessionState> session) noexcept {
+  if (session != nullptr && !session->has_drained()) {
+    std::list<std::shared_ptr<SessionState>> place = std::move(session->place_);
+    place.front() = std::move(session);
+    const std::lock_guard lock(leftovers().mutex);
+    leftovers().sessions.splice(leftovers().sessions.end(), place);
+  }
+  reap();
+}
+
+void SessionState::reap() noexcept {
+  if (process_state() != ProcessState::running) return;  // The lock may be held by a thread that is gone.
+  std::list<std::shared_ptr<SessionState>> drained;      // Destroyed outside the lock: they free memory and code.
+  Leftovers& left = leftovers();
+  const std::lock_guard lock(left.mutex);
+  for (auto next = left.sessions.begin(); next != left.sessions.end();) {
+    const auto candidate = next++;
+    if ((*candidate)->has_drained()) drained.splice(drained.end(), left.sessions, candidate);
+  }
+}
+
+bool SessionState::has_drained() const noexcept {
+  const StatusCode code = api().query_stream(stream()).code;
+  return code == StatusCode::ok || code == StatusCode::device_lost;
+}
+
+void SessionState::require_healthy() const {
+  check(domain_->api()->health(), "work for a session");
+  if (failure_) throw Error(ErrorCode::failed, "The session failed earlier: " + *failure_);
+}
+
+ValidationScope SessionState::scope() const noexcept {
+  const HandleOwner owner{id_, "session", "this is session"};
+  return {owner, allocations_, owner, kernels_, api().limits(), true};
+}
+
+Region SessionState::add(Allocation allocation) {
+  if (allocations_.size() >= std::numeric_limits<std::uint32_t>::max()) {
+    refuse(fmt::format("The session has {} allocations, which is the most it can have.", allocations_.size()));
+  }
+  const Region region{id_, static_cast<std::uint32_t>(allocations_.size()), 0, allocation.bytes};
+  scratch_.emplace_back();
+  allocations_.push_back(std::move(allocation));
+  return region;
+}
+
+Region SessionState::add_scratch(std::string label, std::uint64_t bytes, Placement placement) {
+  if (bytes == 0 || bytes > std::numeric_limits<std::int64_t>::max()) {
+    refuse(fmt::format("The allocation \"{}\" has {} bytes; an allocation has 1 to {}.", label, bytes,
+                       std::numeric_limits<std::int64_t>::max()));
+  }
+  require_enumerator(fmt::format("placement of the allocation \"{}\"", label), placement, Placement::shared);
+  return add({std::move(label), bytes, placement, nullptr});
+}
+
+Region SessionState::add_weight(std::string label, std::span<const std::byte> bytes) {
+  auto weight = std::make_shared<Weight>(domain_, bytes.size(), label);
+  staging_.reserve(bytes.size());
+  copy_in(weight->address(), bytes);
+  weights_.push_back(weight);
+  return add({std::move(label), bytes.size(), Placement::device, std::move(weight)});
+}
+
+Region SessionState::add_weight(std::string label, AdoptedMemory memory, std::uint64_t bytes) {
+  const auto address = reinterpret_cast<DeviceAddress>(memory.address);
+  require_device_range(api(), address, bytes);
+  auto weight = std::make_shared<Weight>(domain_, address, bytes);
+  weights_.push_back(weight);
+  const Region region = add({std::move(label), bytes, Placement::device, weight});
+  weight->on_release(std::move(memory.release));  // Last: on an error the memory stays the caller's.
+  return region;
+}
+
+LoadedModule SessionState::find_module(const CodeImage& image) const noexcept {
+  const auto found = std::ranges::find_if(images_, [&](const LoadedImage& loaded) {
+    // The label counts too: without CUDA every image has the same bytes, none.
+    return loaded.label == image.label && loaded.function == image.native.function &&
+           std::ranges::equal(loaded.bytes, image.bytes);
+  });
+  return found == images_.end() ? nullptr : found->module;
+}
+
+KernelId SessionState::load(const KernelSpec& spec) {
+  const CodeImage& image = spec.image;
+  LoadedModule module = find_module(image);
+  const bool is_new = module == nullptr;
+  if (is_new) module = load_module(domain_->api(), image);
+  kernels_.push_back(load_kernel(api(), module, spec));
+  if (is_new) {
+    images_.push_back(
+        {image.label, {image.bytes.begin(), image.bytes.end()}, image.native.function, std::move(module)});
+  }
+  return {id_, static_cast<std::uint32_t>(kernels_.size() - 1)};
+}
+
+}  // namespace weft

@@ -1,0 +1,135 @@
+#include "device/own_kernels.h"
+#include "error_context.h"
+#include "graph_builder.h"
+#include "graph_plan.h"
+#include "own_dispatch.h"
+#include "refusal.h"
+#include "session_state.h"
+#include <weft/plan/arena.h>
+#include <weft/plan/schedule.h>
+
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+#include <variant>
+
+namespace weft {
+
+namespace {
+
+GraphPlan plan_graph(const std::string& title, std::vector<Operation> operations) {
+  std::vector<CommandUses> uses;
+  uses.reserve(operations.size());
+  std::ranges::transform(operations, std::back_inserter(uses), &Operation::uses);
+  GraphPlan plan{title, std::move(operations), {}};
+  plan.dependencies.resize(plan.operations.size());
+  for (const ScheduleEdge& edge : schedule(uses).edges) plan.dependencies[edge.to].push_back(edge.from);
+  return plan;
+}
+
+}  // namespace
+
+SessionState::Growth::~Growth() {
+  for (const std::uint32_t allocation : added_) session_.scratch_[allocation] = {};
+}
+
+void SessionState::Growth::add(std::uint32_t allocation) {
+  if (session_.address(allocation) != 0) return;
+  const Allocation& wanted = session_.allocations_[allocation];
+  const std::string what = fmt::format("\"{}\" of a session", wanted.label);
+  added_.push_back(allocation);
+  Scratch& scratch = session_.scratch_[allocation];
+  if (wanted.placement == Placement::shared) {
+    scratch.shared = PinnedBuffer(session_.domain_, wanted.bytes, what);  // Zeroed by the device.
+    return;
+  }
+  scratch.device = DeviceMemory(session_.domain_, session_.stream(), wanted.bytes, what);
+  session_.on_device([&] {
+    check(session_.api().fill(session_.stream(), {scratch.device.address(), wanted.bytes, 0}), "zero scratch memory");
+  });
+}
+
+DeviceAddress SessionState::address(std::uint32_t allocation) const noexcept {
+  if (const auto& weight = allocations_[allocation].weight; weight != nullptr) return weight->address();
+  const Scratch& scratch = scratch_[allocation];
+  return scratch.shared.host() != nullptr ? scratch.shared.device() : scratch.device.address();
+}
+
+const Allocation& SessionState::require_bytes(const Region& region, const char* doing) const {
+  const Allocation& allocation = require_region(scope(), region);
+  if (region.bytes == 0) refuse(fmt::format("The {} of allocation \"{}\" is empty.", doing, allocation.label));
+  return allocation;
+}
+
+void SessionState::copy_in(DeviceAddress destination, std::span<const std::byte> bytes) {
+  on_device([&] { staging_.copy(stream(), destination, bytes); });
+}
+
+void SessionState::upload(const Region& region, std::span<const std::byte> bytes) {
+  Growth growth(*this);
+  growth.add(region.allocation);
+  staging_.reserve(bytes.size());
+  growth.keep();
+  copy_in(address(region.allocation) + region.offset, bytes);
+}
+
+void SessionState::read(std::span<const Region> regions, std::span<const std::span<std::byte>> destinations) {
+  std::vector<std::uint64_t> sizes;
+  std::ranges::transform(regions, std::back_inserter(sizes), &Region::bytes);
+  const ArenaPlan places = plan_arena(sizes);
+  Growth growth(*this);
+  for (const Region& region : regions) growth.add(region.allocation);
+  if (readback_.bytes() < places.reserved) {
+    readback_ = {};  // First, so that the two never count together.
+    readback_ = PinnedBuffer(domain_, places.reserved, "a session's readback");
+  }
+  growth.keep();
+  on_device([&] {
+    for (std::size_t i = 0; i < regions.size(); ++i) {
+      check(api().copy(stream(), {readback_.device() + places.offsets[i],
+                                  address(regions[i].allocation) + regions[i].offset, regions[i].bytes}),
+            "copy from the device");
+    }
+    check(api().synchronize_stream(stream()), "finish the session's work");
+  });
+  for (std::size_t i = 0; i < regions.size(); ++i)
+    std::memcpy(destinations[i].data(), readback_.host() + places.offsets[i], regions[i].bytes);
+}
+
+const std::shared_ptr<const LoadedKernel>& SessionState::fill_kernel() {
+  if (fill_kernel_ == nullptr) {
+    const KernelSpec spec = own::fill_spec();
+    fill_kernel_ = load_kernel(api(), load_module(domain_->api(), spec.image), spec);
+  }
+  return fill_kernel_;
+}
+
+void SessionState::record(const std::string& key, std::span<const Command> commands) {
+  if (commands.empty()) refuse(fmt::format("The graph \"{}\" has no commands.", key));
+  GraphPlan plan = plan_graph(key, validate_commands(scope(), commands));
+  Growth growth(*this);
+  for (Operation& operation : plan.operations) {
+    for (const ByteUse& use : operation.uses.uses) growth.add(use.allocation);
+    if (std::holds_alternative<FillOperation>(operation.action) && !api().limits().fill_nodes_on_pool_memory)
+      fill_by_kernel(operation, fill_kernel());
+  }
+  std::vector<DeviceAddress> addresses(allocations_.size());
+  for (std::uint32_t i = 0; i < addresses.size(); ++i) addresses[i] = address(i);
+  graphs_.insert_or_assign(key, GraphTemplate(domain_->api(), plan, addresses).instantiate());
+  growth.keep();
+}
+
+void SessionState::replay(const std::string& key) {
+  const auto found = graphs_.find(key);
+  if (found == graphs_.end()) refuse(fmt::format("The session has recorded no graph \"{}\".", key));
+  on_device([&] { check(api().launch(found->second.get(), stream()), "launch the graph"); });
+}
+
+void SessionState::synchronize() {
+  on_device([&] { check(api().synchronize_stream(stream()), "finish the session's work"); });
+}
+
+}  // namespace weft

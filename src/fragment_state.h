@@ -19,6 +19,7 @@ struct FragmentState {
   std::vector<Operation> operations;
   std::vector<TensorRegion> inputs;
   std::vector<TensorRegion> outputs;
+  bool reuses_scratch = false;
 };
 
 }  // namespace weft

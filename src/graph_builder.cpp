@@ -11,6 +11,7 @@ namespace weft {
 
 namespace {
 
+/// Makes an operation into a node at given addresses.
 class NodeMaker {
  public:
   explicit NodeMaker(std::span<const DeviceAddress> addresses) : addresses_(addresses) {}
@@ -52,29 +53,44 @@ void allow_shared_memory(DeviceApi& api, const Operation& operation) {
         "raise a kernel's dynamic shared memory");
 }
 
+/// Runs `body(i)` for each operation of a plan, with its position in the context of errors.
+template <class Body>
+void for_each_operation(const char* doing, const GraphPlan& plan, Body&& body) {
+  for (std::size_t i = 0; i < plan.operations.size(); ++i) {
+    in_context(
+        [&] {
+          return fmt::format("{} node {} (\"{}\") of graph \"{}\"", doing, i, plan.operations[i].label, plan.title);
+        },
+        [&] { body(i); });
+  }
+}
+
 }  // namespace
 
-BuiltGraph build_graph(const std::shared_ptr<DeviceApi>& api, const SlotPlan& plan,
-                       std::span<const DeviceAddress> addresses) {
-  BuiltGraph built{create_graph(api), {}, {}};
-  built.nodes.reserve(plan.operations.size());
+GraphTemplate::GraphTemplate(const std::shared_ptr<DeviceApi>& api, const GraphPlan& plan,
+                             std::span<const DeviceAddress> addresses)
+    : api_(api), graph_(create_graph(api)) {
+  nodes_.reserve(plan.operations.size());
   std::vector<Edge> edges;
-  for (std::size_t i = 0; i < plan.operations.size(); ++i) {
-    const Operation& operation = plan.operations[i];
-    in_context(
-        [&] { return fmt::format("adding node {} (\"{}\") of graph \"{}\"", i, operation.label, plan.topology.title); },
-        [&] {
-          allow_shared_memory(*api, operation);
-          edges.clear();
-          for (const std::uint32_t from : plan.dependencies[i]) edges.push_back({built.nodes[from], false});
-          NodeHandle node{};
-          check(api->add_node(built.graph.get(), std::visit(NodeMaker(addresses), operation.action), edges, node),
-                "add a graph node");
-          built.nodes.push_back(node);
-        });
-  }
-  built.executable = instantiate(api, built.graph.get());
-  return built;
+  for_each_operation("adding", plan, [&](std::size_t i) {
+    allow_shared_memory(*api_, plan.operations[i]);
+    edges.clear();
+    for (const std::uint32_t from : plan.dependencies[i]) edges.push_back({nodes_[from], false});
+    NodeHandle node{};
+    check(api_->add_node(graph_.get(), std::visit(NodeMaker(addresses), plan.operations[i].action), edges, node),
+          "add a graph node");
+    nodes_.push_back(node);
+  });
 }
+
+void GraphTemplate::point_at(const GraphPlan& plan, std::span<const DeviceAddress> addresses) {
+  for_each_operation("setting", plan, [&](std::size_t i) {
+    allow_shared_memory(*api_, plan.operations[i]);  // Another slot may bring another kernel.
+    check(api_->set_node(graph_.get(), nodes_[i], std::visit(NodeMaker(addresses), plan.operations[i].action)),
+          "set a graph node");
+  });
+}
+
+UniqueExecutable GraphTemplate::instantiate() const { return weft::instantiate(api_, graph_.get()); }
 
 }  // namespace weft

@@ -1,8 +1,9 @@
 #pragma once
 
-#include "buffer.h"
 #include "device/device_api.h"
 #include "loaded_kernel.h"
+#include "tracked_memory.h"
+#include "weight.h"
 #include <weft/contract.h>
 #include <weft/plan/hazard.h>
 #include <weft/plan/topology.h>
@@ -24,6 +25,7 @@ namespace weft {
 struct Location {
   std::uint32_t allocation = 0;
   std::uint64_t offset = 0;
+  friend bool operator==(const Location&, const Location&) = default;
 };
 
 struct FillOperation {
@@ -65,7 +67,26 @@ struct Allocation {
   std::string label;
   std::uint64_t bytes = 0;
   Placement placement = Placement::device;
-  std::shared_ptr<const Weight> weight;  // Null for scratch.
+  std::shared_ptr<const Weight> weight = nullptr;   // Null for scratch.
+  std::shared_ptr<TrackedMemory> memory = nullptr;  // Memory outside the slot that stands in; null for scratch.
+  std::uint32_t users = 1;                          // Fragments that take turns with it.
+
+  /// Whether each slot has memory of its own for it.
+  [[nodiscard]] bool is_private() const noexcept { return weight == nullptr && memory == nullptr; }
 };
+
+/// Index of the allocation that stands for `memory`; one is added where there is none.
+[[nodiscard]] inline std::uint32_t find_or_add_memory(std::vector<Allocation>& allocations,
+                                                      const std::shared_ptr<TrackedMemory>& memory) {
+  for (std::size_t i = 0; i < allocations.size(); ++i) {
+    if (allocations[i].memory.get() == memory.get()) return static_cast<std::uint32_t>(i);
+  }
+  allocations.push_back({.label = memory->label(),
+                         .bytes = memory->bytes(),
+                         .placement = memory->placement(),
+                         .weight = nullptr,
+                         .memory = memory});
+  return static_cast<std::uint32_t>(allocations.size() - 1);
+}
 
 }  // namespace weft

@@ -2,9 +2,12 @@
 #include "checked_math.h"
 #include "context_state.h"
 #include "device/own_kernels.h"
+#include "device_tensor_access.h"
 #include "error_context.h"
 #include "fragment_state.h"
 #include "graph_state.h"
+#include "lane.h"
+#include "readback_state.h"
 #include "record.h"
 #include "refusal.h"
 #include "slot_plan.h"
@@ -17,6 +20,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -31,26 +35,85 @@ SlotPool& require(const std::shared_ptr<SlotPool>& pool, const char* what) {
   return *pool;
 }
 
-void require_tensor(const char* what, const std::vector<TensorDesc>& tensors, std::size_t index, DType dtype) {
+const SlotTensor& require_tensor(const char* what, const std::vector<SlotTensor>& tensors, std::size_t index) {
   if (index >= tensors.size()) refuse(fmt::format("There is no {} {}; the model has {}.", what, index, tensors.size()));
-  if (tensors[index].dtype() != dtype) {
-    refuse(fmt::format("The {} {} is {}; it is asked for as {}.", what, index, to_string(tensors[index]),
-                       to_string(dtype)));
-  }
+  return tensors[index];
 }
 
-void require_same(const char* what, const std::vector<TensorDesc>& first, const std::vector<TensorDesc>& other) {
+/// A tensor that the host sees, of that element type.
+const SlotTensor& require_host_tensor(const char* what, const SlotPlan& plan, const std::vector<SlotTensor>& tensors,
+                                      std::size_t index, DType dtype) {
+  const SlotTensor& tensor = require_tensor(what, tensors, index);
+  if (tensor.desc.dtype() != dtype) {
+    refuse(
+        fmt::format("The {} {} is {}; it is asked for as {}.", what, index, to_string(tensor.desc), to_string(dtype)));
+  }
+  if (!plan.is_host_visible(tensor)) {
+    refuse(fmt::format("The {} {} stays in device memory: the model is not prepared for {}s on the host.", what, index,
+                       what));
+  }
+  return tensor;
+}
+
+void require_same(const char* what, const std::vector<SlotTensor>& first, const std::vector<SlotTensor>& other) {
   if (first.size() != other.size())
     refuse(fmt::format("The slot has {} {}; slot 0 has {}.", other.size(), what, first.size()));
   for (std::size_t i = 0; i < first.size(); ++i) {
-    if (!(first[i] == other[i]))
-      refuse(fmt::format("The {}[{}] of the slot is {}; that of slot 0 is {}.", what, i, to_string(other[i]),
-                         to_string(first[i])));
+    if (!(first[i].desc == other[i].desc))
+      refuse(fmt::format("The {}[{}] of the slot is {}; that of slot 0 is {}.", what, i, to_string(other[i].desc),
+                         to_string(first[i].desc)));
   }
 }
 
-void require_slots(const PrepareOptions& options) {
+/// An input or output that stands in memory outside its slot.
+struct OutsideTensor {
+  DeviceAddress begin = 0;
+  DeviceAddress end = 0;
+  std::string name;
+  std::uint32_t slot = 0;
+};
+
+// Slots run at once, so what one reads and writes for its request is no other's.
+void require_apart(const std::vector<std::shared_ptr<const SlotPlan>>& plans) {
+  std::vector<OutsideTensor> outside;
+  for (std::uint32_t slot = 0; slot < plans.size(); ++slot) {
+    const SlotPlan& plan = *plans[slot];
+    const auto collect = [&](const char* what, const std::vector<SlotTensor>& tensors) {
+      for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const auto& memory = plan.allocations[tensors[i].place.allocation].memory;
+        if (memory == nullptr) continue;
+        const DeviceAddress begin = memory->address() + tensors[i].place.offset;
+        outside.push_back({begin, begin + tensors[i].desc.bytes(), fmt::format("{}[{}]", what, i), slot});
+      }
+    };
+    collect("inputs", plan.inputs);
+    collect("outputs", plan.outputs);
+  }
+  for (std::size_t a = 0; a < outside.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      const OutsideTensor& earlier = outside[b];
+      const OutsideTensor& later = outside[a];
+      if (earlier.slot == later.slot || earlier.begin >= later.end || later.begin >= earlier.end) continue;
+      refuse(fmt::format("The {} of slot {} shares bytes with the {} of slot {}; slots run at the same time.",
+                         later.name, later.slot, earlier.name, earlier.slot));
+    }
+  }
+}
+
+void require_count(const char* what, std::size_t given, const std::vector<SlotTensor>& tensors) {
+  if (given != tensors.size()) refuse(fmt::format("{} {} are given; the model has {}.", given, what, tensors.size()));
+}
+
+const FormPlan& require_form(const SlotPlan& plan, std::size_t form) {
+  if (form >= plan.forms.size())
+    refuse(fmt::format("There is no request form {}; the model is prepared for {}.", form, plan.forms.size()));
+  return plan.forms[form];
+}
+
+void require_options(const PrepareOptions& options) {
   if (options.slots == 0) refuse("A prepared model has at least 1 slot; 0 are asked for.");
+  require_enumerator("copy method", options.copies, CopyMethod::engine);
+  require_enumerator("order", options.order, Order::serial);
 }
 
 // Before anything grows with the number of slots.
@@ -72,8 +135,9 @@ std::vector<Region> regions_of(const std::vector<TensorRegion>& tensors) { retur
 
 }  // namespace
 
-Inference::Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::uint64_t run) noexcept
-    : pool_(std::move(pool)), slot_(slot), run_(run) {}
+Inference::Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::size_t form, std::uint64_t run,
+                     std::vector<DeviceTensor> into) noexcept
+    : pool_(std::move(pool)), slot_(slot), form_(form), run_(run), into_(std::move(into)) {}
 
 Inference::Inference(Inference&& other) noexcept = default;
 
@@ -81,7 +145,9 @@ Inference& Inference::operator=(Inference&& other) noexcept {
   Inference taken(std::move(other));  // Takes this one's lease away with it.
   std::swap(pool_, taken.pool_);
   std::swap(slot_, taken.slot_);
+  std::swap(form_, taken.form_);
   std::swap(run_, taken.run_);
+  std::swap(into_, taken.into_);
   std::swap(complete_, taken.complete_);
   return *this;
 }
@@ -91,27 +157,64 @@ Inference::~Inference() {
 }
 
 bool Inference::wait(Deadline deadline) {
-  const SlotPool& pool = require(pool_, "inference");
-  const Slot& slot = pool.slot(slot_);
-  if (complete_ || slot.has_finished(run_)) return complete_ = true;
-  Backoff backoff(pool.options().spin, deadline);
-  while (backoff.pause()) {
-    if (slot.has_finished(run_)) return complete_ = true;
-    if (backoff.is_time_to_ask()) slot.require_progress(run_);
-  }
-  slot.require_progress(run_);  // Who only polls learns of a lost device here.
-  return complete_ = slot.has_finished(run_);
+  const Slot& slot = require(pool_, "inference").slot(slot_);
+  complete_ = complete_ || slot.lane()->wait(run_, deadline);
+  return complete_;
+}
+
+Completion Inference::completion() const {
+  return CompletionAccess::make(require(pool_, "inference").slot(slot_).lane(), run_);
 }
 
 std::span<const std::byte> Inference::output_bytes(std::size_t index, DType dtype) const {
   const Slot& slot = require(pool_, "inference").slot(slot_);
-  require_tensor("output", slot.plan().outputs, index, dtype);
+  const SlotTensor& output = require_host_tensor("output", slot.plan(), slot.plan().outputs, index, dtype);
+  require_readable(slot.plan(), output, index);
   if (!complete_) throw Error(ErrorCode::busy, "The results are not ready; wait has not returned true yet.");
-  return slot.output(index);
+  return slot.host_bytes(output);
+}
+
+void Inference::require_readable(const SlotPlan& plan, const SlotTensor& output, std::size_t index) const {
+  // A device form copies nothing to the staging that the model has for its host forms.
+  const bool is_in_place = output.host == output.place;
+  if (!plan.is_host_visible(output) || (plan.forms[form_].form.outputs == Side::device && !is_in_place)) {
+    refuse(
+        fmt::format("The request was submitted with outputs on the device; output {} has a tensor and no bytes on the "
+                    "host.",
+                    index));
+  }
 }
 
 std::size_t Inference::output_index(const Region& region) const {
   return require(pool_, "inference").output_index(region);
+}
+
+DeviceTensor Inference::tensor(std::size_t index) const {
+  const Slot& slot = require(pool_, "inference").slot(slot_);
+  const SlotPlan& plan = slot.plan();
+  const SlotTensor& output = require_tensor("output", plan.outputs, index);
+  if (plan.forms[form_].form.outputs != Side::device)
+    refuse(fmt::format("The request was submitted with outputs on the host; output {} is no tensor.", index));
+  if (!into_.empty()) {
+    return DeviceTensorAccess::in_memory(output.desc, DeviceTensorAccess::memory(into_[index]),
+                                         DeviceTensorAccess::offset(into_[index]), completion());
+  }
+  std::shared_ptr<TrackedMemory> leased(std::make_shared<SlotLease>(pool_, slot_), &slot.output_memory(index));
+  return DeviceTensorAccess::in_memory(output.desc, std::move(leased), output.place.offset, completion());
+}
+
+Readback Inference::download() && {
+  const Slot& slot = require(pool_, "inference").slot(slot_);
+  const SlotPlan& plan = slot.plan();
+  ReadbackState readback;
+  for (std::size_t i = 0; i < plan.outputs.size(); ++i) {
+    require_readable(plan, plan.outputs[i], i);
+    readback.tensors.push_back({plan.outputs[i].desc, slot.host_bytes(plan.outputs[i])});
+  }
+  readback.completion = completion();
+  readback.owner = std::make_shared<SlotLease>(pool_, slot_);
+  const Inference consumed(std::move(*this));
+  return ReadbackAccess::make(std::move(readback));
 }
 
 ModelSlot::ModelSlot(std::shared_ptr<SlotPool> pool, std::uint32_t slot) noexcept
@@ -132,22 +235,54 @@ ModelSlot::~ModelSlot() {
 
 std::span<std::byte> ModelSlot::input_bytes(std::size_t index, DType dtype) {
   const Slot& slot = require(pool_, "slot").slot(slot_);
-  require_tensor("input", slot.plan().inputs, index, dtype);
-  return slot.input(index);
+  return slot.host_bytes(require_host_tensor("input", slot.plan(), slot.plan().inputs, index, dtype));
 }
 
 std::size_t ModelSlot::input_index(const Region& region) const { return require(pool_, "slot").input_index(region); }
 
-Inference ModelSlot::submit() && {
-  const std::uint64_t run = require(pool_, "slot").slot(slot_).launch();
-  return {std::move(pool_), slot_, run};
+Inference ModelSlot::launch(Side side, std::span<const DeviceTensor> inputs, SubmitOptions options) {
+  Slot& slot = pool_->slot(slot_);
+  if (!options.into.empty()) {
+    if (options.outputs == Side::host) refuse("Outputs on the host are not copied into tensors; state one of the two.");
+    require_count("output tensors", options.into.size(), slot.plan().outputs);
+    options.outputs = Side::device;
+  }
+  const std::size_t form = pool_->find_form(side, options.outputs);
+  const std::uint64_t run = slot.launch(form, inputs, options.into);
+  return {std::move(pool_), slot_, form, run, std::move(options.into)};
+}
+
+Inference ModelSlot::submit(SubmitOptions options) && {
+  static_cast<void>(require(pool_, "slot"));
+  return launch(Side::host, {}, std::move(options));
+}
+
+Inference ModelSlot::submit(const std::vector<DeviceTensor>& inputs, SubmitOptions options) && {
+  require_count("tensors", inputs.size(), require(pool_, "slot").slot(slot_).plan().inputs);
+  return launch(Side::device, inputs, std::move(options));
+}
+
+Inference ModelSlot::submit_host(std::span<const std::span<const std::byte>> inputs, SubmitOptions options) && {
+  const Slot& slot = require(pool_, "slot").slot(slot_);
+  const SlotPlan& plan = slot.plan();
+  require_count("spans", inputs.size(), plan.inputs);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const SlotTensor& input = require_host_tensor("input", plan, plan.inputs, i, plan.inputs[i].desc.dtype());
+    if (inputs[i].size() != input.desc.bytes()) {
+      refuse(fmt::format("The span for input {} has {} bytes; the input {} has {}.", i, inputs[i].size(),
+                         to_string(input.desc), input.desc.bytes()));
+    }
+  }
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    std::memcpy(slot.host_bytes(plan.inputs[i]).data(), inputs[i].data(), inputs[i].size());
+  return launch(Side::host, {}, std::move(options));
 }
 
 PreparedModel::PreparedModel(std::shared_ptr<SlotPool> pool) noexcept : pool_(std::move(pool)) {}
 
 PreparedModel PreparedModel::prepare(const Context& context, const std::function<InferenceGraph(Context&)>& factory,
                                      PrepareOptions options) {
-  require_slots(options);
+  require_options(options);
   if (!factory) refuse("The factory of a prepared model is empty.");
   std::vector<std::shared_ptr<const SlotPlan>> plans;
   for (std::uint32_t i = 0; i < options.slots; ++i) {
@@ -160,12 +295,13 @@ PreparedModel PreparedModel::prepare(const Context& context, const std::function
                  require_same("outputs", plans.front()->outputs, plans.back()->outputs);
                });
   }
+  require_apart(plans);
   return PreparedModel(
       std::make_shared<SlotPool>(context, options, std::move(plans), std::vector<Region>{}, std::vector<Region>{}));
 }
 
 PreparedModel ModelFragment::prepare(PrepareOptions options) const {
-  require_slots(options);
+  require_options(options);
   Graph graph(state_->context, state_->label);
   RecordedTensors tensors = record_fragment(*state_, GraphAccess::state(graph), nullptr);
   const InferenceGraph inference{std::move(graph), std::move(tensors.inputs), std::move(tensors.outputs)};
@@ -204,16 +340,22 @@ bool PreparedModel::is_idle() const noexcept {
 
 const Context& PreparedModel::context() const noexcept { return pool_->context(); }
 
-const Topology& PreparedModel::topology() const noexcept { return pool_->slot(0).plan().topology; }
+const Topology& PreparedModel::topology(std::size_t form) const {
+  return require_form(pool_->slot(0).plan(), form).topology;
+}
 
-NodeCounts PreparedModel::node_counts(std::uint32_t index) const {
+const std::vector<std::uint32_t>& PreparedModel::odd_slots() const noexcept { return pool_->odd_slots(); }
+
+NodeCounts PreparedModel::node_counts(std::uint32_t index, std::size_t form) const {
   if (index >= pool_->size()) refuse(fmt::format("There is no slot {}; the pool has {}.", index, pool_->size()));
   const Slot& slot = pool_->slot(index);
+  const std::vector<Operation>& operations = require_form(slot.plan(), form).graph.operations;
+  const GraphTemplate& graph = slot.graph(form);
   std::unordered_map<NodeHandle, bool> is_own;
-  for (std::size_t i = 0; i < slot.nodes().size(); ++i)
-    is_own.emplace(slot.nodes()[i], slot.plan().operations[i].role.has_value());
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i)
+    is_own.emplace(graph.nodes()[i], operations[i].role.has_value());
   GraphReadBack read;
-  check(ContextAccess::state(pool_->context())->api().read_back(slot.graph(), read), "read a graph back");
+  check(ContextAccess::state(pool_->context())->api().read_back(graph.graph(), read), "read a graph back");
   NodeCounts counts;
   for (const auto& node : read.nodes) {
     const auto own = is_own.find(node.handle);
@@ -229,9 +371,9 @@ NodeCounts PreparedModel::node_counts(std::uint32_t index) const {
       throw Error(ErrorCode::internal, "The device's graph has a command's node that is neither memset nor kernel.");
     ++(own->second ? counts.own_nodes : node.kind == Kind::fill ? counts.memset_nodes : counts.kernel_nodes);
   }
-  if (counts.total() != slot.nodes().size()) {
+  if (counts.total() != graph.nodes().size()) {
     throw Error(ErrorCode::internal,
-                fmt::format("The device's graph has {} nodes; weft added {}.", counts.total(), slot.nodes().size()));
+                fmt::format("The device's graph has {} nodes; weft added {}.", counts.total(), graph.nodes().size()));
   }
   return counts;
 }

@@ -3,6 +3,7 @@
 #include "record.h"
 
 #include "context_state.h"
+#include "device_tensor_access.h"
 #include "error_context.h"
 #include "fragment_state.h"
 #include "graph_state.h"
@@ -10,6 +11,7 @@
 #include <weft/error.h>
 #include <weft/graph.h>
 #include <weft/model.h>
+#include <weft/plan/arena.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -32,9 +34,8 @@ struct Bound {
   std::uint64_t bytes = 0;
 };
 
-bool overlap(const Bound& a, const Bound& b) {
-  return a.storage.allocation == b.storage.allocation && a.storage.offset < b.storage.offset + b.bytes &&
-         b.storage.offset < a.storage.offset + a.bytes;
+bool overlap(std::uint64_t a, std::uint64_t a_bytes, std::uint64_t b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
 }
 
 bool same_storage(const Bound& a, const Bound& b) {
@@ -62,6 +63,9 @@ class Recording {
     // Nothing is refused from here on.
     graph_.allocations.reserve(graph_.allocations.size() + added_.size());
     graph_.operations.reserve(graph_.operations.size() + operations.size());
+    graph_.scratch_pool.reserve(graph_.scratch_pool.size() + added_scratch_.size());
+    for (const std::uint32_t shared : taken_scratch_) ++graph_.allocations[shared].users;
+    std::ranges::copy(added_scratch_, std::back_inserter(graph_.scratch_pool));
     std::ranges::move(added_, std::back_inserter(graph_.allocations));
     std::ranges::move(operations, std::back_inserter(graph_.operations));
     return tensors;
@@ -80,12 +84,20 @@ class Recording {
   }
 
   void bind_input(const TensorRegion& input, const DeviceTensor& tensor) {
-    if (DeviceTensorAccess::graph(tensor) != graph_.id) refuse("The tensor belongs to another graph.");
+    const bool is_in_memory = !DeviceTensorAccess::is_in_graph(tensor);
+    if (is_in_memory) {
+      require_context(tensor);
+    } else if (DeviceTensorAccess::graph(tensor) != graph_.id) {
+      refuse("The tensor belongs to another graph.");
+    }
     if (!(tensor.desc() == input.desc)) {
       refuse(fmt::format("The tensor is {}; the fragment's input is {}.", to_string(tensor.desc()),
                          to_string(input.desc)));
     }
-    const Bound candidate{DeviceTensorAccess::location(tensor), input.offset, tensor.desc().bytes()};
+    static_cast<void>(tensor.wait(Deadline::max()));
+    const std::uint32_t storage =
+        is_in_memory ? memory_storage(DeviceTensorAccess::memory(tensor)) : DeviceTensorAccess::allocation(tensor);
+    const Bound candidate{{storage, DeviceTensorAccess::offset(tensor)}, input.offset, tensor.desc().bytes()};
     for (std::size_t other = 0; other < bound_.size(); ++other) {
       if (other != input.allocation && bound_[other] && overlap(*bound_[other], candidate)) {
         refuse(
@@ -95,9 +107,8 @@ class Recording {
       }
     }
     for (const Allocation& allocation : fragment_.allocations) {
-      if (allocation.weight != nullptr &&
-          graph_.allocations[candidate.storage.allocation].weight == allocation.weight) {
-        refuse(fmt::format("The tensor is the weight \"{}\" of the fragment.", allocation.label));
+      if (allocation.weight != nullptr && overlaps_weight(candidate, *allocation.weight)) {
+        refuse(fmt::format("The tensor shares bytes with the weight \"{}\" of the fragment.", allocation.label));
       }
     }
     std::optional<Bound>& bound = bound_[input.allocation];
@@ -108,7 +119,82 @@ class Recording {
     bound = candidate;
   }
 
+  static DeviceAddress address_in(const TrackedMemory& memory, const Bound& bound) {
+    return memory.address() + bound.storage.offset;
+  }
+
+  // A tensor of no memory has no home; only an empty one is that, which no descriptor of an input matches.
+  void require_context(const DeviceTensor& tensor) const {
+    const std::shared_ptr<TrackedMemory>& memory = DeviceTensorAccess::memory(tensor);
+    if (memory != nullptr && &memory->home() != ContextAccess::state(graph_.context).get())
+      refuse("The tensor belongs to another context.");
+  }
+
+  [[nodiscard]] const Allocation& storage_of(const Bound& bound) const {
+    const std::uint32_t index = bound.storage.allocation;
+    const auto own = static_cast<std::uint32_t>(graph_.allocations.size());
+    return index < own ? graph_.allocations[index] : added_[index - own];
+  }
+
+  // Memory outside the graph is compared by address: two allocations of the graph may be wrapped around the same bytes.
+  [[nodiscard]] bool overlap(const Bound& a, const Bound& b) const {
+    if (a.storage.allocation == b.storage.allocation)
+      return weft::overlap(a.storage.offset, a.bytes, b.storage.offset, b.bytes);
+    const auto& memory = storage_of(a).memory;
+    const auto& other = storage_of(b).memory;
+    return memory != nullptr && other != nullptr &&
+           weft::overlap(address_in(*memory, a), a.bytes, address_in(*other, b), b.bytes);
+  }
+
+  [[nodiscard]] bool overlaps_weight(const Bound& bound, const Weight& weight) const {
+    const Allocation& storage = storage_of(bound);
+    return storage.weight.get() == &weight ||
+           (storage.memory != nullptr &&
+            weft::overlap(address_in(*storage.memory, bound), bound.bytes, weight.address(), weight.bytes()));
+  }
+
+  /// The graph's allocation for memory of its own kind, which may be one that is yet to be added.
+  std::uint32_t memory_storage(const std::shared_ptr<TrackedMemory>& memory) {
+    const auto own = static_cast<std::uint32_t>(graph_.allocations.size());
+    for (std::uint32_t i = 0; i < own; ++i) {
+      if (graph_.allocations[i].memory.get() == memory.get()) return i;
+    }
+    return own + find_or_add_memory(added_, memory);
+  }
+
+  /// Private scratch, no byte of whose allocation is an input or output.
+  [[nodiscard]] bool is_reusable(std::uint32_t index) const {
+    const auto stands_in = [&](const TensorRegion& tensor) { return tensor.allocation == index; };
+    return fragment_.extents[index] > 0 && fragment_.allocations[index].is_private() &&
+           std::ranges::none_of(fragment_.inputs, stands_in) && std::ranges::none_of(fragment_.outputs, stands_in);
+  }
+
+  // Requests are served in allocation order by the smallest entry of the same placement that is long enough, the first
+  // of equals, each entry once.
+  void bind_reused_scratch() {
+    for (std::uint32_t i = 0; i < fragment_.allocations.size(); ++i) {
+      if (!is_reusable(i)) continue;
+      const Allocation& request = fragment_.allocations[i];
+      const std::uint64_t bytes = fragment_.extents[i];
+      std::optional<std::uint32_t> best;
+      for (const std::uint32_t entry : graph_.scratch_pool) {
+        const Allocation& candidate = graph_.allocations[entry];
+        const bool fits = candidate.placement == request.placement && candidate.bytes >= bytes &&
+                          std::ranges::find(taken_scratch_, entry) == taken_scratch_.end();
+        if (fits && (!best || candidate.bytes < graph_.allocations[*best].bytes)) best = entry;
+      }
+      if (best) {
+        taken_scratch_.push_back(*best);
+      } else {
+        best = add({.label = request.label, .bytes = bytes, .placement = request.placement});
+        added_scratch_.push_back(*best);
+      }
+      bound_[i] = Bound{{*best, 0}, 0, bytes};
+    }
+  }
+
   void bind_storage() {
+    if (fragment_.reuses_scratch) bind_reused_scratch();
     for (std::size_t i = 0; i < fragment_.allocations.size(); ++i) {
       if (bound_[i] || fragment_.extents[i] == 0) continue;
       const Allocation& allocation = fragment_.allocations[i];
@@ -116,7 +202,9 @@ class Recording {
         bound_[i] = Bound{{weight_storage(allocation), 0}, 0, allocation.bytes};
       } else {
         bound_[i] = Bound{
-            {add({allocation.label, fragment_.extents[i], allocation.placement, nullptr}), 0}, 0, fragment_.extents[i]};
+            {add({.label = allocation.label, .bytes = fragment_.extents[i], .placement = allocation.placement}), 0},
+            0,
+            fragment_.extents[i]};
       }
     }
   }
@@ -156,7 +244,7 @@ class Recording {
       const Location location =
           in_context([&] { return fmt::format("resolving {}[{}]", what, i); },
                      [&] { return resolve(region.allocation, region.offset, region.desc.bytes()); });
-      tensors.push_back(DeviceTensorAccess::make(region.desc, graph_.id, location.allocation, location.offset));
+      tensors.push_back(DeviceTensorAccess::in_graph(region.desc, graph_.id, location.allocation, location.offset));
     }
     return tensors;
   }
@@ -190,18 +278,21 @@ class Recording {
 
   // An input may bring another alignment than the region that it replaces.
   void require_aligned(const DispatchOperation& dispatch, const PointerSlot& pointer) const {
+    const Bound& bound = bound_[pointer.target.allocation].value();
     const Location target = resolve(pointer.target.allocation, pointer.target.offset, 0);
+    const auto& memory = storage_of(bound).memory;
+    const std::uint64_t start = target.offset + (memory != nullptr ? memory->address() % kArenaAlignment : 0);
     const KernelSpec& spec = dispatch.kernel->spec;
     for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
       const Parameter& parameter = spec.parameters[i];
-      if (parameter.kind != ParameterKind::binding ||
-          dispatch.kernel->compiled.parameters[i].offset != pointer.block_offset)
-        continue;
-      if (target.offset % parameter.required_alignment() != 0) {
+      const auto& [offset, size, kind] = dispatch.kernel->compiled.parameters[i];
+      const bool holds_pointer = pointer.block_offset >= offset && pointer.block_offset - offset < size;
+      if (holds_pointer && start % parameter.required_alignment() != 0) {
         refuse(
-            fmt::format("Argument {} (\"{}\") of \"{}\" comes to stand at byte {} of its storage; the kernel needs a "
+            fmt::format("{} {} (\"{}\") of \"{}\" comes to stand at byte {} of its storage; the kernel needs a "
                         "multiple of {}.",
-                        i, parameter.name, spec.name(), target.offset, parameter.required_alignment()));
+                        parameter.kind == ParameterKind::binding ? "Argument" : "A pointer in argument", i,
+                        parameter.name, spec.name(), target.offset, parameter.required_alignment()));
       }
     }
   }
@@ -210,6 +301,8 @@ class Recording {
   GraphState& graph_;
   std::vector<std::optional<Bound>> bound_;                   // By allocation of the fragment.
   std::vector<Allocation> added_;                             // To follow the graph's allocations.
+  std::vector<std::uint32_t> taken_scratch_;                  // Entries of the graph's pool that this fragment uses.
+  std::vector<std::uint32_t> added_scratch_;                  // Entries of the pool that are added.
   std::unordered_map<const Weight*, std::uint32_t> weights_;  // By storage, those of `added_` too.
 };
 

@@ -1,12 +1,17 @@
 #include "slot.h"
 
+#include "device/copy_entry.h"
+#include "device_tensor_access.h"
 #include "error_context.h"
+#include "refusal.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <new>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 namespace weft {
@@ -16,117 +21,227 @@ namespace {
 constexpr std::uint64_t kCanaryBytes = kArenaAlignment;
 constexpr std::uint8_t kCanary = 0xC7;
 
+bool overlap(DeviceAddress a, std::uint64_t a_bytes, DeviceAddress b, std::uint64_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
 }  // namespace
 
 Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::shared_ptr<const PinnedBuffer> pinned,
-           std::uint64_t pinned_offset, bool separate_allocations)
+           std::uint64_t pinned_offset, const PrepareOptions& options)
     : context_(context),
       plan_(std::move(plan)),
       pinned_(std::move(pinned)),
       pinned_offset_(pinned_offset),
-      stream_(create_stream(context.domain()->api())),
-      retirement_(1),
-      graph_(build_graph(context.domain()->api(), *plan_, place(separate_allocations))),
-      word_(reinterpret_cast<std::uint64_t*>(staging(plan_->word).data())) {
-  retirement_.front().memory = pinned_;
-  retirement_.front().plan = plan_;
+      lane_(std::make_shared<Lane>(context.domain()->api(), pinned_, host_address(plan_->word),
+                                   fmt::format("graph \"{}\"", plan_->forms.front().graph.title), options.spin)),
+      retirement_(1) {
+  retirement_.front() = {lane_, 0, pinned_, plan_->run_owners};
+  place(options.separate_allocations);
   requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
-  check(context_.api().upload(graph_.executable.get(), stream_.get()), "upload a graph");
+  if (plan_->has_device_inputs()) write_table(plan_->input_table, plan_->inputs, true);
+  if (plan_->has_device_outputs()) {
+    write_table(plan_->output_table, plan_->outputs, false);
+    expose_outputs();
+  }
+  uses_.reserve(plan_->uses.size() + plan_->inputs.size() + plan_->outputs.size());
+  producers_.reserve(plan_->inputs.size() + plan_->outputs.size());
 }
 
 Slot::~Slot() {
-  // Asked before the frees below join the stream: they use nothing of what a run uses.
-  const bool is_running = context_.api().query_stream(stream_.get()).code == StatusCode::not_ready;
-  graph_ = {};
-  memory_.clear();
-  if (is_running) {
-    retirement_.front().stream = std::move(stream_);
-    context_.retire(std::move(retirement_));
+  for (const auto& memory : exposed_) {
+    context_.sequencer().precede(*memory, lane_->stream());
+    if (memory->placement() == Placement::shared) context_.retire_behind(*memory, pinned_);
   }
+  // Asked before the frees below join the stream: they use nothing of what a run uses, and neither does the zeroing.
+  const bool is_running =
+      lane_->launched() > 0 && context_.api().query_stream(lane_->stream()).code == StatusCode::not_ready;
+  executables_.clear();
+  memory_.clear();
+  if (is_running) context_.retire(std::move(retirement_));
   context_.reap();
 }
 
+void Slot::add_executable(UniqueExecutable executable, std::shared_ptr<const GraphTemplate> graph) {
+  check(context_.api().upload(executable.get(), lane_->stream()), "upload a graph");
+  executables_.push_back(std::move(executable));
+  graphs_.push_back(std::move(graph));
+}
+
 void Slot::settle() {
-  in_context([&] { return describe(); },
-             [&] { check(context_.api().synchronize_stream(stream_.get()), "zero its memory"); });
+  in_context([&] { return lane_->describe(); },
+             [&] { check(context_.api().synchronize_stream(lane_->stream()), "zero its memory"); });
+}
+
+bool Slot::has_drained() const noexcept {
+  return lane_->has_drained() &&
+         std::ranges::all_of(exposed_, [&](const auto& memory) { return context_.sequencer().has_drained(*memory); });
 }
 
 bool Slot::try_reserve() noexcept {
-  if (reserved_.load(std::memory_order_relaxed) || reserved_.exchange(true, std::memory_order_acquire)) return false;
+  std::uint32_t none = 0;
+  if (leases_.load(std::memory_order_relaxed) != 0 ||
+      !leases_.compare_exchange_strong(none, 1, std::memory_order_acquire, std::memory_order_relaxed))
+    return false;
   if (has_drained()) return true;
   release();
   return false;
 }
 
-std::uint64_t Slot::launch() {
-  in_context([&] { return describe(); },
-             [&] { check(context_.api().launch(graph_.executable.get(), stream_.get()), "launch the graph"); });
-  const std::uint64_t run = launched_.load(std::memory_order_relaxed) + 1;
-  launched_.store(run, std::memory_order_release);
-  return run;
+std::uint64_t Slot::launch(std::size_t form, std::span<const DeviceTensor> inputs,
+                           std::span<const DeviceTensor> outputs) {
+  return in_context([&] { return lane_->describe(); },
+                    [&] {
+                      const FormPlan& plan = plan_->forms[form];
+                      uses_.assign(plan_->uses.begin(), plan_->uses.end());
+                      producers_.clear();
+                      if (plan.form.inputs == Side::device) use_inputs(inputs);
+                      if (plan.form.outputs == Side::device) use_outputs(outputs);
+                      const auto launch = [&] {
+                        check(context_.api().launch(executables_[form].get(), lane_->stream()), "launch the graph");
+                      };
+                      if (uses_.empty()) return lane_->run(launch);
+                      const std::uint64_t run = context_.sequencer().submit(lane_, uses_, launch, producers_);
+                      producers_.clear();
+                      return run;
+                    });
 }
 
-void Slot::require_progress(std::uint64_t run) const {
-  const DeviceStatus status = context_.api().query_stream(stream_.get());
-  if (status.code == StatusCode::not_ready) return;
-  in_context([&] { return describe(); },
-             [&] {
-               check(status, fmt::format("finish run {}", run));
-               if (!has_finished(run)) {
-                 throw Error(ErrorCode::internal,
-                             fmt::format("The slot's stream drained, but its run {} did not report completion.", run));
-               }
-             });
+std::span<std::byte> Slot::host_bytes(const SlotTensor& tensor) const noexcept {
+  return {host_address(tensor.host.allocation) + tensor.host.offset, tensor.desc.bytes()};
 }
 
-std::string Slot::describe() const { return fmt::format("running graph \"{}\"", plan_->topology.title); }
+std::byte* Slot::host_address(std::uint32_t allocation) const noexcept {
+  return pinned_->host() + pinned_offset_ + plan_->pinned.offsets[allocation];
+}
 
-std::span<std::byte> Slot::staging(std::uint32_t allocation) const noexcept {
-  return {pinned_->host() + pinned_offset_ + plan_->pinned.offsets[allocation], plan_->allocations[allocation].bytes};
+// The half of each entry that is the same in every run.
+void Slot::write_table(std::uint32_t table, const std::vector<SlotTensor>& tensors, bool into_slot) {
+  if (tensors.empty()) return;
+  auto* entry = reinterpret_cast<own::CopyEntry*>(host_address(table));
+  for (const SlotTensor& tensor : tensors) {
+    const DeviceAddress address = addresses_[tensor.place.allocation] + tensor.place.offset;
+    *entry++ =
+        into_slot ? own::CopyEntry{address, 0, tensor.desc.bytes()} : own::CopyEntry{0, address, tensor.desc.bytes()};
+  }
+}
+
+void Slot::expose_outputs() {
+  std::unordered_map<std::uint32_t, TrackedMemory*> exposed;  // By allocation.
+  for (const SlotTensor& output : plan_->outputs) {
+    const std::uint32_t index = output.place.allocation;
+    const Allocation& allocation = plan_->allocations[index];
+    TrackedMemory*& memory = exposed[index];
+    if (!allocation.is_private()) {
+      memory = allocation.memory.get();
+    } else if (memory == nullptr) {
+      std::byte* host = allocation.placement == Placement::shared ? host_address(index) : nullptr;
+      memory = exposed_
+                   .emplace_back(std::make_unique<TrackedMemory>(context_, allocation.label, addresses_[index], host,
+                                                                 allocation.bytes))
+                   .get();
+    }
+    output_memory_.push_back(memory);
+  }
+}
+
+DeviceAddress Slot::use(const DeviceTensor& tensor, const SlotTensor& place, Access access, std::size_t peers) {
+  const std::uint64_t bytes = place.desc.bytes();
+  if (DeviceTensorAccess::is_in_graph(tensor)) refuse("The tensor is of an unprepared graph; it has no bytes yet.");
+  if (!(tensor.desc() == place.desc)) {
+    refuse(fmt::format("The tensor is {}; the model's is {}.", to_string(tensor.desc()), to_string(place.desc)));
+  }
+  const std::shared_ptr<TrackedMemory>& memory = DeviceTensorAccess::memory(tensor);
+  if (&memory->home() != &context_) refuse("The tensor belongs to another context.");
+  const std::uint64_t begin = DeviceTensorAccess::offset(tensor);
+  const DeviceAddress address = memory->address() + begin;
+  // A slot's own memory has no log of what its runs write: the tensor tells of the last one.
+  if (!tensor.completion().is_done()) producers_.push_back(tensor.completion());
+  const DeviceAddress own = addresses_[place.place.allocation] + place.place.offset;
+  if (address == own) return own;  // A copy onto itself: the run's own uses cover it.
+  for (std::size_t i = 0; i < uses_.size(); ++i) {
+    const TrackedUse& other = uses_[i];
+    const bool is_checked = i < plan_->uses.size() || i >= peers;
+    if (is_checked && (writes(access) || writes(other.access)) &&
+        overlap(address, bytes, other.memory->address() + other.begin, other.end - other.begin)) {
+      refuse(fmt::format(
+          "The tensor is the bytes {} to {} of \"{}\", of which the same run {} {} to {}; nothing orders "
+          "the two.",
+          begin, begin + bytes, memory->label(), writes(other.access) ? "writes" : "reads", other.begin, other.end));
+    }
+  }
+  uses_.push_back({memory.get(), begin, begin + bytes, access});
+  return address;
+}
+
+void Slot::use_inputs(std::span<const DeviceTensor> inputs) {
+  auto* table = reinterpret_cast<own::CopyEntry*>(host_address(plan_->input_table));
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const SlotTensor& input = plan_->inputs[i];
+    const DeviceAddress source = in_context([&] { return fmt::format("binding inputs[{}]", i); },
+                                            [&] { return use(inputs[i], input, Access::read, uses_.size()); });
+    table[i].source = source == table[i].destination ? 0 : source;
+  }
+}
+
+void Slot::use_outputs(std::span<const DeviceTensor> outputs) {
+  auto* table = reinterpret_cast<own::CopyEntry*>(host_address(plan_->output_table));
+  const std::size_t first = uses_.size();  // An output may overwrite an input: it is copied after all inputs are.
+  for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
+    const SlotTensor& output = plan_->outputs[i];
+    DeviceAddress destination = 0;
+    if (!outputs.empty()) {
+      destination = in_context([&] { return fmt::format("binding outputs[{}]", i); },
+                               [&] { return use(outputs[i], output, Access::write, first); });
+    }
+    table[i].destination = destination == table[i].source ? 0 : destination;
+  }
 }
 
 DeviceAddress Slot::allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary) {
-  memory_.emplace_back(context_.domain(), stream_.get(), canary + bytes, what);
+  memory_.emplace_back(context_.domain(), lane_->stream(), canary + bytes, what);
   const DeviceAddress address = memory_.back().address();
-  if (canary > 0) check(context_.api().fill(stream_.get(), {address, canary, kCanary}), "fill a canary");
-  check(context_.api().fill(stream_.get(), {address + canary, bytes, 0}), "zero a slot's memory");
+  if (canary > 0) check(context_.api().fill(lane_->stream(), {address, canary, kCanary}), "fill a canary");
+  check(context_.api().fill(lane_->stream(), {address + canary, bytes, 0}), "zero a slot's memory");
   return address + canary;
 }
 
-std::vector<DeviceAddress> Slot::place(bool separate_allocations) {
+void Slot::place(bool separate_allocations) {
   const std::vector<Allocation>& allocations = plan_->allocations;
-  const std::string arena_name = fmt::format("a slot of graph \"{}\"", plan_->topology.title);
+  const std::string arena_name = fmt::format("a slot of graph \"{}\"", plan_->forms.front().graph.title);
   DeviceAddress arena = 0;
   if (!separate_allocations) arena = allocate(arena_name, plan_->device.reserved, 0);
-  std::vector<DeviceAddress> addresses(allocations.size(), 0);
+  addresses_.resize(allocations.size(), 0);
   for (std::size_t i = 0; i < allocations.size(); ++i) {
     if (allocations[i].weight != nullptr) {
-      addresses[i] = allocations[i].weight->buffer.address();
+      addresses_[i] = allocations[i].weight->address();
+    } else if (allocations[i].memory != nullptr) {
+      addresses_[i] = allocations[i].memory->address();
     } else if (allocations[i].placement == Placement::shared) {
-      addresses[i] = pinned_->device() + pinned_offset_ + plan_->pinned.offsets[i];
+      addresses_[i] = pinned_->device() + pinned_offset_ + plan_->pinned.offsets[i];
     } else if (separate_allocations) {
-      addresses[i] =
+      addresses_[i] =
           allocate(fmt::format("\"{}\" of {}", allocations[i].label, arena_name), allocations[i].bytes, kCanaryBytes);
     } else {
-      addresses[i] = arena + plan_->device.offsets[i];
+      addresses_[i] = arena + plan_->device.offsets[i];
     }
   }
-  return addresses;
 }
 
 void Slot::check_canaries() const {
   std::vector<std::uint8_t> bytes(kCanaryBytes);
   auto memory = memory_.begin();
   for (const Allocation& allocation : plan_->allocations) {
-    if (allocation.weight != nullptr || allocation.placement != Placement::device) continue;
-    copy_now(context_.api(), stream_.get(),
+    if (!allocation.is_private() || allocation.placement != Placement::device) continue;
+    copy_now(context_.api(), lane_->stream(),
              {reinterpret_cast<DeviceAddress>(bytes.data()), memory->address(), kCanaryBytes}, "read a canary");
     ++memory;
     const auto changed =
         std::ranges::find_if(bytes.rbegin(), bytes.rend(), [](std::uint8_t byte) { return byte != kCanary; });
     if (changed == bytes.rend()) continue;
-    throw Error(ErrorCode::failed, fmt::format("A byte {} before the start of \"{}\" of graph \"{}\" was overwritten.",
-                                               changed - bytes.rbegin() + 1, allocation.label, plan_->topology.title));
+    throw Error(ErrorCode::failed,
+                fmt::format("A byte {} before the start of \"{}\" of graph \"{}\" was overwritten.",
+                            changed - bytes.rbegin() + 1, allocation.label, plan_->forms.front().graph.title));
   }
 }
 

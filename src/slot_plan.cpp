@@ -1,14 +1,22 @@
 #include "slot_plan.h"
 
+#include "device/copy_entry.h"
 #include "device/own_kernels.h"
+#include "device_tensor_access.h"
+#include "error_context.h"
+#include "graph_state.h"
+#include "own_dispatch.h"
+#include "plan/access_summary.h"
 #include "refusal.h"
 #include <weft/error.h>
+#include <weft/plan/schedule.h>
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
+#include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -21,23 +29,47 @@ namespace {
 constexpr std::uint64_t kCounterOffset = 0;
 constexpr std::uint64_t kArrivalsOffset = 128;
 constexpr std::uint64_t kControlBytes = 256;
-constexpr std::uint64_t kWordBytes = 128;
 
-/// A launch of one of weft's own kernels; each argument is a place or a scalar.
-DispatchOperation own_dispatch(const std::shared_ptr<const LoadedKernel>& kernel, Dim3 grid,
-                               const std::vector<std::variant<Location, std::uint64_t>>& arguments) {
-  DispatchOperation dispatch{kernel, grid, 0, std::vector<std::byte>(kernel->compiled.parameter_bytes()), {}};
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto [offset, size] = kernel->compiled.parameters[i];
-    if (const auto* place = std::get_if<Location>(&arguments[i])) {
-      dispatch.pointers.push_back({offset, *place});
-    } else {
-      std::memcpy(&dispatch.parameters[offset], &std::get<std::uint64_t>(arguments[i]), size);
-    }
-  }
-  return dispatch;
+ByteUse use_of(const Location& place, std::uint64_t bytes, Access access) {
+  return {place.allocation, place.offset, place.offset + bytes, access};
 }
 
+bool overlap(const SlotTensor& a, const SlotTensor& b) {
+  return a.place.allocation == b.place.allocation && a.place.offset < b.place.offset + b.desc.bytes() &&
+         b.place.offset < a.place.offset + a.desc.bytes();
+}
+
+void require_forms(const std::vector<RequestForm>& forms) {
+  if (forms.empty()) refuse("A prepared model has at least 1 request form; none is listed.");
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    require_enumerator(fmt::format("side of the inputs of request form {}", i), forms[i].inputs, Side::device);
+    require_enumerator(fmt::format("side of the outputs of request form {}", i), forms[i].outputs, Side::device);
+    const auto first = std::ranges::find(forms, forms[i]) - forms.begin();
+    if (static_cast<std::size_t>(first) != i)
+      refuse(fmt::format("The request forms {} and {} are the same.", first, i));
+  }
+}
+
+TopologyNode describe_node(const Operation& operation) {
+  TopologyNode node{
+      operation.role ? NodeKind::own : NodeKind::dispatch, operation.role, operation.label, {}, operation.uses.uses};
+  if (const auto* fill = std::get_if<FillOperation>(&operation.action)) {
+    node.kind = NodeKind::fill;
+    node.detail = FillDetail{fill->bytes, fill->value};
+  } else if (const auto* copy = std::get_if<CopyOperation>(&operation.action)) {
+    node.detail = CopyDetail{copy->bytes};
+  } else {
+    const auto& dispatch = std::get<DispatchOperation>(operation.action);
+    const Dim3& block = dispatch.kernel->spec.block;
+    node.detail = KernelDetail{dispatch.kernel->spec.symbol,
+                               {dispatch.grid.x, dispatch.grid.y, dispatch.grid.z},
+                               {block.x, block.y, block.z},
+                               dispatch.dynamic_shared_bytes};
+  }
+  return node;
+}
+
+/// What all forms of a slot share: its allocations, and where its tensors are.
 class SlotPlanner {
  public:
   SlotPlanner(const ContextState& context, const InferenceGraph& inference, const PrepareOptions& options)
@@ -46,120 +78,109 @@ class SlotPlanner {
   SlotPlan plan() {
     if (ContextAccess::state(graph_.context).get() != &context_) refuse("The graph belongs to another context.");
     if (graph_.operations.empty()) refuse(fmt::format("The graph \"{}\" has no commands.", graph_.label));
-    require_own_tensors("inputs", inference_.inputs);
-    require_own_tensors("outputs", inference_.outputs);
+    require_forms(options_.forms);
     plan_.allocations = graph_.allocations;
+    locate("inputs", inference_.inputs, plan_.inputs);
+    locate("outputs", inference_.outputs, plan_.outputs);
     count_requested();
+    collect_uses();
+    collect_run_owners();
     control_ = add_allocation("control", kControlBytes, Placement::device);
     plan_.word = add_allocation("completion word", kWordBytes, Placement::shared);
-    for (const DeviceTensor& input : inference_.inputs) add_copy_in(input);
-    add_commands();
-    for (const DeviceTensor& output : inference_.outputs) add_copy_out(output);
-    order();
+    if (serves(&RequestForm::inputs, Side::host)) add_staging(plan_.inputs);
+    if (serves(&RequestForm::outputs, Side::host)) add_staging(plan_.outputs);
+    if (serves(&RequestForm::inputs, Side::device)) plan_.input_table = add_table("input table", plan_.inputs);
+    if (serves(&RequestForm::outputs, Side::device)) plan_.output_table = add_table("output table", plan_.outputs);
     place();
-    describe();
+    for (const RequestForm& form : options_.forms) add_form(form);
     return std::move(plan_);
   }
 
  private:
-  void require_own_tensors(const char* what, const std::vector<DeviceTensor>& tensors) const {
+  [[nodiscard]] bool serves(Side RequestForm::*what, Side side) const {
+    return std::ranges::any_of(options_.forms, [&](const RequestForm& form) { return form.*what == side; });
+  }
+
+  std::uint32_t add_allocation(std::string label, std::uint64_t bytes, Placement placement) {
+    plan_.allocations.push_back({.label = std::move(label), .bytes = bytes, .placement = placement});
+    return static_cast<std::uint32_t>(plan_.allocations.size() - 1);
+  }
+
+  [[nodiscard]] Location place_of(const DeviceTensor& tensor) {
+    if (tensor.desc().is_empty()) refuse(fmt::format("The tensor is empty: {}.", to_string(tensor.desc())));
+    if (DeviceTensorAccess::is_in_graph(tensor)) {
+      if (DeviceTensorAccess::graph(tensor) != graph_.id) refuse("The tensor belongs to another graph.");
+      return {DeviceTensorAccess::allocation(tensor), DeviceTensorAccess::offset(tensor)};
+    }
+    const std::shared_ptr<TrackedMemory>& memory = DeviceTensorAccess::memory(tensor);
+    if (&memory->home() != &context_) refuse("The tensor belongs to another context.");
+    static_cast<void>(tensor.wait(Deadline::max()));
+    const std::uint32_t allocation = find_or_add_memory(plan_.allocations, memory);
+    return {allocation, DeviceTensorAccess::offset(tensor)};
+  }
+
+  void locate(const char* what, const std::vector<DeviceTensor>& tensors, std::vector<SlotTensor>& located) {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (DeviceTensorAccess::graph(tensors[i]) != graph_.id)
-        refuse(fmt::format("The tensor {}[{}] belongs to another graph.", what, i));
+      in_context([&] { return fmt::format("placing {}[{}]", what, i); },
+                 [&] {
+                   const Location place = place_of(tensors[i]);
+                   located.push_back({tensors[i].desc(), place, place});
+                 });
     }
   }
 
   void count_requested() {
     for (const Allocation& allocation : graph_.allocations) {
-      if (allocation.weight != nullptr) continue;
+      if (!allocation.is_private()) continue;
       plan_.requested_bytes += allocation.bytes;
       ++plan_.requested_allocations;
     }
   }
 
-  std::uint32_t add_allocation(std::string label, std::uint64_t bytes, Placement placement) {
-    plan_.allocations.push_back({std::move(label), bytes, placement, nullptr});
-    return static_cast<std::uint32_t>(plan_.allocations.size() - 1);
+  // Merged, so that a submission looks at each stretch of bytes once.
+  void collect_uses() {
+    CommandUses outside;
+    const auto collect = [&](const ByteUse& use) {
+      if (plan_.allocations[use.allocation].memory != nullptr) outside.uses.push_back(use);
+    };
+    for (const Operation& operation : graph_.operations) std::ranges::for_each(operation.uses.uses, collect);
+    for (const SlotTensor& input : plan_.inputs) collect(use_of(input.place, input.desc.bytes(), Access::write));
+    for (const SlotTensor& output : plan_.outputs) collect(use_of(output.place, output.desc.bytes(), Access::read));
+    const AccessSummary summary(std::span(&outside, 1));
+    const auto add = [&](std::span<const ByteRange> ranges, Access access) {
+      for (const ByteRange& range : ranges)
+        plan_.uses.push_back({plan_.allocations[range.allocation].memory.get(), range.begin, range.end, access});
+    };
+    add(summary.writes(0), Access::write);
+    add(summary.reads(0), Access::read);
   }
 
-  [[nodiscard]] bool by_kernel(std::uint64_t bytes) const {
-    return options_.copies == CopyMethod::kernel ||
-           (options_.copies == CopyMethod::automatic && bytes <= kCopyKernelBytes);
+  void collect_run_owners() {
+    std::vector<std::shared_ptr<const void>> owners;
+    for (const Allocation& allocation : graph_.allocations) {
+      if (allocation.weight != nullptr) owners.push_back(allocation.weight);
+    }
+    for (const Operation& operation : graph_.operations) {
+      const auto* dispatch = std::get_if<DispatchOperation>(&operation.action);
+      if (dispatch != nullptr) owners.push_back(dispatch->kernel);
+    }
+    std::ranges::sort(owners);
+    const auto repeated = std::ranges::unique(owners);
+    owners.erase(repeated.begin(), repeated.end());
+    plan_.run_owners = std::make_shared<const std::vector<std::shared_ptr<const void>>>(std::move(owners));
   }
 
-  [[nodiscard]] Operation copy(std::string label, OwnRole role, Location destination, Location source,
-                               std::uint64_t bytes) const {
-    Operation operation{std::move(label), CopyOperation{destination, source, bytes}, {}, role};
-    operation.uses.uses = {{source.allocation, source.offset, source.offset + bytes, Access::read},
-                           {destination.allocation, destination.offset, destination.offset + bytes, Access::write}};
-    if (by_kernel(bytes))
-      operation.action = own_dispatch(context_.own_kernels().copy, own::copy_grid(bytes), {destination, source, bytes});
-    return operation;
-  }
-
-  void add_copy_in(const DeviceTensor& input) {
-    const Location target = DeviceTensorAccess::location(input);
-    const std::string& label = graph_.allocations[target.allocation].label;
-    plan_.inputs.push_back(input.desc());
-    plan_.input_staging.push_back(add_allocation(label + " staging", input.desc().bytes(), Placement::shared));
-    plan_.operations.push_back(
-        copy("copy in " + label, OwnRole::copy_in, target, {plan_.input_staging.back(), 0}, input.desc().bytes()));
-  }
-
-  void add_copy_out(const DeviceTensor& output) {
-    const Location source = DeviceTensorAccess::location(output);
-    const std::string& label = graph_.allocations[source.allocation].label;
-    plan_.outputs.push_back(output.desc());
-    plan_.output_staging.push_back(add_allocation(label + " staging", output.desc().bytes(), Placement::shared));
-    plan_.operations.push_back(
-        copy("copy out " + label, OwnRole::copy_out, {plan_.output_staging.back(), 0}, source, output.desc().bytes()));
-  }
-
-  void add_commands() {
-    const auto first = static_cast<std::uint32_t>(plan_.operations.size());
-    for (Operation operation : graph_.operations) {
-      for (std::uint32_t& earlier : operation.uses.after) earlier += first;
-      const auto* fill = std::get_if<FillOperation>(&operation.action);
-      if (fill != nullptr && !context_.api().limits().fill_nodes_on_pool_memory) {
-        operation.action = own_dispatch(context_.own_kernels().fill, own::copy_grid(fill->bytes),
-                                        {fill->destination, fill->bytes, std::uint64_t{fill->value}});
-        operation.role = OwnRole::fill_kernel;
-      }
-      plan_.operations.push_back(std::move(operation));
+  // Memory of the slot that the host sees is written and read in place. What is outside the slot has guards of its own.
+  void add_staging(std::vector<SlotTensor>& tensors) {
+    for (SlotTensor& tensor : tensors) {
+      const Allocation& allocation = plan_.allocations[tensor.place.allocation];
+      if (allocation.is_private() && allocation.placement == Placement::shared) continue;
+      tensor.host = {add_allocation(allocation.label + " staging", tensor.desc.bytes(), Placement::shared), 0};
     }
   }
 
-  void order() {
-    std::vector<CommandUses> uses;
-    uses.reserve(plan_.operations.size());
-    std::ranges::transform(plan_.operations, std::back_inserter(uses), &Operation::uses);
-    schedule_ = schedule(uses, options_.order);
-    plan_.dependencies.resize(plan_.operations.size());
-    for (const ScheduleEdge& edge : schedule_.edges) plan_.dependencies[edge.to].push_back(edge.from);
-    add_completion();
-  }
-
-  // The completion waits for everything. A copy-out kernel that everything else comes before can carry it; otherwise it
-  // is a node of its own behind every sink.
-  void add_completion() {
-    const Location counter{control_, kCounterOffset};
-    const Location arrivals{control_, kArrivalsOffset};
-    const Location word{plan_.word, 0};
-    Operation& last = plan_.operations.back();
-    const auto* dispatch = std::get_if<DispatchOperation>(&last.action);
-    if (last.role == OwnRole::copy_out && dispatch != nullptr &&
-        schedule_.is_only_sink(static_cast<std::uint32_t>(plan_.operations.size() - 1))) {
-      const Location destination = dispatch->pointers[0].target;
-      const Location source = dispatch->pointers[1].target;
-      const std::uint64_t bytes = plan_.outputs.back().bytes();
-      last.label += " and complete";
-      last.action = own_dispatch(context_.own_kernels().copy_complete, own::copy_grid(bytes),
-                                 {destination, source, bytes, counter, arrivals, word});
-      return;
-    }
-    plan_.dependencies.push_back(schedule_.sinks());
-    plan_.operations.push_back(
-        {"complete", own_dispatch(context_.own_kernels().complete, Dim3{}, {counter, word}), {}, OwnRole::completion});
+  std::uint32_t add_table(const char* label, const std::vector<SlotTensor>& tensors) {
+    return tensors.empty() ? 0 : add_allocation(label, tensors.size() * sizeof(own::CopyEntry), Placement::shared);
   }
 
   void place() {
@@ -167,23 +188,177 @@ class SlotPlanner {
     std::vector<std::uint64_t> pinned(plan_.allocations.size(), 0);
     for (std::size_t i = 0; i < plan_.allocations.size(); ++i) {
       const Allocation& allocation = plan_.allocations[i];
-      if (allocation.weight == nullptr)
-        (allocation.placement == Placement::device ? device : pinned)[i] = allocation.bytes;
+      if (allocation.is_private()) (allocation.placement == Placement::device ? device : pinned)[i] = allocation.bytes;
     }
     plan_.device = plan_arena(device);
     plan_.pinned = plan_arena(pinned);
   }
 
-  [[nodiscard]] AllocationKind kind_of(std::uint32_t allocation) const {
-    const auto is_of = [&](const std::vector<DeviceTensor>& tensors) {
-      return std::ranges::any_of(tensors, [&](const DeviceTensor& tensor) {
-        return DeviceTensorAccess::location(tensor).allocation == allocation;
-      });
+  void add_form(const RequestForm& form);
+
+  const ContextState& context_;
+  const InferenceGraph& inference_;
+  const GraphState& graph_;
+  const PrepareOptions& options_;
+  SlotPlan plan_;
+  std::uint32_t control_ = 0;
+};
+
+/// What one form adds to the graph's commands, and how all of it is ordered.
+class FormPlanner {
+ public:
+  FormPlanner(const ContextState& context, const GraphState& graph, const PrepareOptions& options, const SlotPlan& slot,
+              std::uint32_t control, RequestForm form)
+      : context_(context), graph_(graph), options_(options), slot_(slot), control_(control), plan_{form, {}, {}} {}
+
+  FormPlan plan() {
+    plan_.graph.title = graph_.label;
+    if (plan_.form.inputs == Side::host) {
+      for (const SlotTensor& input : slot_.inputs) add_copy(OwnRole::copy_in, input, input.place, input.host);
+    } else {
+      add_table_copies();
+    }
+    add_commands();
+    if (plan_.form.outputs == Side::host) {
+      for (const SlotTensor& output : slot_.outputs) add_copy(OwnRole::copy_out, output, output.host, output.place);
+    } else if (!slot_.outputs.empty()) {
+      add_output_table();
+    }
+    order();
+    describe();
+    return std::move(plan_);
+  }
+
+ private:
+  [[nodiscard]] std::vector<Operation>& operations() noexcept { return plan_.graph.operations; }
+  [[nodiscard]] const OwnKernels& own_kernels() const noexcept { return context_.own_kernels(); }
+
+  [[nodiscard]] bool by_kernel(std::uint64_t bytes) const {
+    return options_.copies == CopyMethod::kernel ||
+           (options_.copies == CopyMethod::automatic && bytes <= kCopyKernelBytes);
+  }
+
+  void add_copy(OwnRole role, const SlotTensor& tensor, const Location& destination, const Location& source) {
+    if (destination == source) return;
+    const std::uint64_t bytes = tensor.desc.bytes();
+    Operation operation{
+        (role == OwnRole::copy_in ? "copy in " : "copy out ") + slot_.allocations[tensor.place.allocation].label,
+        CopyOperation{destination, source, bytes},
+        {},
+        role};
+    operation.uses.uses = copy_uses(destination, source, bytes);
+    if (by_kernel(bytes))
+      operation.action = own_dispatch(own_kernels().copy, own::copy_grid(bytes), {destination, source, bytes});
+    operations().push_back(std::move(operation));
+    copied_bytes_ = bytes;
+  }
+
+  /// One kernel for tensors [first, last): it reads their entries of a table.
+  [[nodiscard]] Operation table_copy(std::string label, OwnRole role, std::uint32_t table, std::size_t first,
+                                     std::span<const SlotTensor> tensors, Access access) {
+    std::uint64_t largest = 0;
+    const Location entries{table, first * sizeof(own::CopyEntry)};
+    Operation operation{std::move(label), CopyOperation{}, {}, role};
+    operation.uses.uses = {use_of(entries, tensors.size() * sizeof(own::CopyEntry), Access::read)};
+    for (const SlotTensor& tensor : tensors) {
+      largest = std::max(largest, tensor.desc.bytes());
+      operation.uses.uses.push_back(use_of(tensor.place, tensor.desc.bytes(), access));
+    }
+    const auto count = static_cast<std::uint32_t>(tensors.size());
+    operation.action =
+        own_dispatch(own_kernels().copy_table, own::copy_table_grid(largest, count), {entries, std::uint64_t{count}});
+    return operation;
+  }
+
+  // Inputs that overlap come one after the other, so that the last of them holds, as with host inputs.
+  void add_table_copies() {
+    const std::span<const SlotTensor> inputs(slot_.inputs);
+    for (std::size_t first = 0; first < inputs.size();) {
+      std::size_t last = first + 1;
+      const auto is_apart = [&](const SlotTensor& next) {
+        return std::ranges::none_of(inputs.subspan(first, last - first),
+                                    [&](const SlotTensor& earlier) { return overlap(earlier, next); });
+      };
+      while (last < inputs.size() && is_apart(inputs[last])) ++last;
+      operations().push_back(table_copy("copy in", OwnRole::copy_in, slot_.input_table, first,
+                                        inputs.subspan(first, last - first), Access::write));
+      first = last;
+    }
+  }
+
+  void add_commands() {
+    const auto first = static_cast<std::uint32_t>(operations().size());
+    for (Operation operation : graph_.operations) {
+      for (std::uint32_t& earlier : operation.uses.after) earlier += first;
+      const auto* fill = std::get_if<FillOperation>(&operation.action);
+      if (fill != nullptr && !context_.api().limits().fill_nodes_on_pool_memory) {
+        fill_by_kernel(operation, own_kernels().fill);
+      }
+      operations().push_back(std::move(operation));
+    }
+  }
+
+  // It may write over the caller's inputs, so it follows their copies.
+  void add_output_table() {
+    std::vector<std::uint32_t> copies_in;
+    for (std::uint32_t i = 0; i < operations().size() && operations()[i].role == OwnRole::copy_in; ++i)
+      copies_in.push_back(i);
+    operations().push_back(
+        table_copy("copy out", OwnRole::copy_out, slot_.output_table, 0, slot_.outputs, Access::read));
+    operations().back().uses.after = std::move(copies_in);
+  }
+
+  void order() {
+    std::vector<CommandUses> uses;
+    uses.reserve(operations().size());
+    std::ranges::transform(operations(), std::back_inserter(uses), &Operation::uses);
+    schedule_ = schedule(uses, options_.order);
+    plan_.graph.dependencies.resize(operations().size());
+    for (const ScheduleEdge& edge : schedule_.edges) plan_.graph.dependencies[edge.to].push_back(edge.from);
+    add_completion();
+  }
+
+  // The completion waits for everything. A copy-out kernel that everything else comes before can carry it; otherwise it
+  // is a node of its own behind every sink.
+  void add_completion() {
+    const Location counter{control_, kCounterOffset};
+    const Location word{slot_.word, 0};
+    Operation& last = operations().back();
+    auto* dispatch = std::get_if<DispatchOperation>(&last.action);
+    if (last.role == OwnRole::copy_out && dispatch != nullptr &&
+        schedule_.is_only_sink(static_cast<std::uint32_t>(operations().size() - 1))) {
+      last.label += " and complete";
+      *dispatch = completing(*dispatch, counter, {control_, kArrivalsOffset}, word);
+      return;
+    }
+    plan_.graph.dependencies.push_back(schedule_.sinks());
+    operations().push_back(
+        {"complete", own_dispatch(own_kernels().complete, Dim3{}, {counter, word}), {}, OwnRole::completion});
+  }
+
+  /// The same copy by the kernel that completes too.
+  [[nodiscard]] DispatchOperation completing(const DispatchOperation& copy, Location counter, Location arrivals,
+                                             Location word) const {
+    const Location first = copy.pointers[0].target;
+    if (copy.kernel == own_kernels().copy_table) {
+      return own_dispatch(own_kernels().copy_table_complete, copy.grid,
+                          {first, std::uint64_t{slot_.outputs.size()}, counter, arrivals, word});
+    }
+    return own_dispatch(own_kernels().copy_complete, copy.grid,
+                        {first, copy.pointers[1].target, copied_bytes_, counter, arrivals, word});
+  }
+
+  [[nodiscard]] AllocationKind kind_of(std::uint32_t index) const {
+    const auto is_of = [&](const std::vector<SlotTensor>& tensors) {
+      return std::ranges::any_of(tensors, [&](const SlotTensor& tensor) { return tensor.place.allocation == index; });
     };
-    if (plan_.allocations[allocation].weight != nullptr) return AllocationKind::weight;
-    if (is_of(inference_.inputs)) return AllocationKind::input;
-    if (is_of(inference_.outputs)) return AllocationKind::output;
-    return allocation < graph_.allocations.size() ? AllocationKind::scratch : AllocationKind::own;
+    const Allocation& allocation = slot_.allocations[index];
+    if (allocation.weight != nullptr) return AllocationKind::weight;
+    if (is_of(slot_.inputs)) return AllocationKind::input;
+    if (is_of(slot_.outputs)) return AllocationKind::output;
+    if (allocation.memory != nullptr) return AllocationKind::external;
+    if (allocation.users > 1) return AllocationKind::reused;
+    return index < graph_.allocations.size() ? AllocationKind::scratch : AllocationKind::own;
   }
 
   void describe() {
@@ -191,59 +366,57 @@ class SlotPlanner {
     topology.title = graph_.label;
     topology.order = options_.order;
     topology.slots = options_.slots;
-    topology.requested_bytes = plan_.requested_bytes;
-    topology.reserved_bytes = plan_.device.reserved;
+    topology.requested_bytes = slot_.requested_bytes;
+    topology.reserved_bytes = slot_.device.reserved;
     topology.redundant_edges = schedule_.redundant_edges;
-    for (std::uint32_t i = 0; i < plan_.allocations.size(); ++i) {
-      const Allocation& allocation = plan_.allocations[i];
+    for (std::uint32_t i = 0; i < slot_.allocations.size(); ++i) {
+      const Allocation& allocation = slot_.allocations[i];
       TopologyAllocation described{kind_of(i), allocation.label, allocation.bytes, {}};
-      if (allocation.weight == nullptr && allocation.placement == Placement::device)
-        described.offset = plan_.device.offsets[i];
+      if (allocation.is_private() && allocation.placement == Placement::device)
+        described.offset = slot_.device.offsets[i];
       topology.allocations.push_back(std::move(described));
     }
-    std::ranges::transform(plan_.operations, std::back_inserter(topology.nodes), describe_node);
+    std::ranges::transform(operations(), std::back_inserter(topology.nodes), describe_node);
     for (const ScheduleEdge& edge : schedule_.edges) {
       const auto reasons = schedule_.reasons_of(edge);
       topology.edges.push_back({edge.from, edge.to, {reasons.begin(), reasons.end()}});
     }
-    if (plan_.operations.back().role == OwnRole::completion) {
-      const auto completion = static_cast<std::uint32_t>(plan_.operations.size() - 1);
-      for (const std::uint32_t sink : plan_.dependencies.back()) topology.edges.push_back({sink, completion, {}});
+    if (operations().back().role == OwnRole::completion) {
+      const auto completion = static_cast<std::uint32_t>(operations().size() - 1);
+      for (const std::uint32_t sink : plan_.graph.dependencies.back()) topology.edges.push_back({sink, completion, {}});
     }
-  }
-
-  [[nodiscard]] static TopologyNode describe_node(const Operation& operation) {
-    TopologyNode node{
-        operation.role ? NodeKind::own : NodeKind::dispatch, operation.role, operation.label, {}, operation.uses.uses};
-    if (const auto* fill = std::get_if<FillOperation>(&operation.action)) {
-      node.kind = NodeKind::fill;
-      node.detail = FillDetail{fill->bytes, fill->value};
-    } else if (const auto* copy = std::get_if<CopyOperation>(&operation.action)) {
-      node.detail = CopyDetail{copy->bytes};
-    } else {
-      const auto& dispatch = std::get<DispatchOperation>(operation.action);
-      const Dim3& block = dispatch.kernel->spec.block;
-      node.detail = KernelDetail{dispatch.kernel->spec.symbol,
-                                 {dispatch.grid.x, dispatch.grid.y, dispatch.grid.z},
-                                 {block.x, block.y, block.z},
-                                 dispatch.dynamic_shared_bytes};
-    }
-    return node;
   }
 
   const ContextState& context_;
-  const InferenceGraph& inference_;
   const GraphState& graph_;
   const PrepareOptions& options_;
-  SlotPlan plan_;
+  const SlotPlan& slot_;
+  std::uint32_t control_;
+  FormPlan plan_;
   Schedule schedule_;
-  std::uint32_t control_ = 0;
+  std::uint64_t copied_bytes_ = 0;  // Of the last copy.
 };
+
+void SlotPlanner::add_form(const RequestForm& form) {
+  plan_.forms.push_back(FormPlanner(context_, graph_, options_, plan_, control_, form).plan());
+}
+
+bool has_side(const SlotPlan& plan, Side RequestForm::*what, Side side) {
+  return std::ranges::any_of(plan.forms, [&](const FormPlan& form) { return form.form.*what == side; });
+}
 
 }  // namespace
 
+bool SlotPlan::has_device_inputs() const noexcept { return has_side(*this, &RequestForm::inputs, Side::device); }
+bool SlotPlan::has_device_outputs() const noexcept { return has_side(*this, &RequestForm::outputs, Side::device); }
+
 SlotPlan plan_slot(const ContextState& context, const InferenceGraph& inference, const PrepareOptions& options) {
   return SlotPlanner(context, inference, options).plan();
+}
+
+bool same_shape(const SlotPlan& a, const SlotPlan& b) {
+  return std::ranges::equal(a.forms, b.forms,
+                            [](const FormPlan& x, const FormPlan& y) { return x.topology == y.topology; });
 }
 
 }  // namespace weft

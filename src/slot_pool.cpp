@@ -4,6 +4,7 @@
 #include "error_context.h"
 #include "refusal.h"
 #include "slot_plan.h"
+#include "stamping.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -63,11 +64,11 @@ SlotPool::SlotPool(const Context& context, const PrepareOptions& options,
   slots_.reserve(plans.size());
   std::uint64_t offset = 0;
   for (const auto& plan : plans) {
-    in_context(
-        [&] { return fmt::format("preparing slot {} of {}", slots_.size(), plans.size()); },
-        [&] { slots_.push_back(std::make_unique<Slot>(state, plan, pinned, offset, options_.separate_allocations)); });
+    in_context([&] { return fmt::format("preparing slot {} of {}", slots_.size(), plans.size()); },
+               [&] { slots_.push_back(std::make_unique<Slot>(state, plan, pinned, offset, options_)); });
     offset += plan->pinned.reserved;
   }
+  odd_slots_ = make_executables(state.domain()->api(), slots_);
   for (const auto& slot : slots_) slot->settle();
 }
 
@@ -86,7 +87,21 @@ std::uint32_t SlotPool::try_reserve() {
 }
 
 void SlotPool::require_progress() const {
-  for (const auto& slot : slots_) slot->require_progress();
+  for (const auto& slot : slots_) slot->lane()->require_progress(slot->lane()->launched());
+}
+
+std::size_t SlotPool::find_form(Side inputs, std::optional<Side> outputs) const {
+  const SlotPlan& plan = slots_.front()->plan();
+  for (std::size_t i = 0; i < plan.forms.size(); ++i) {
+    const RequestForm& form = plan.forms[i].form;
+    // Where there are no tensors, it does not matter where they are.
+    if ((form.inputs == inputs || plan.inputs.empty()) &&
+        (!outputs || form.outputs == *outputs || plan.outputs.empty()))
+      return i;
+  }
+  const auto name = [](Side side) { return side == Side::host ? "host" : "device"; };
+  refuse(fmt::format("The model is not prepared for {} inputs{}; PrepareOptions::forms lists what it is prepared for.",
+                     name(inputs), outputs ? fmt::format(" with {} outputs", name(*outputs)) : ""));
 }
 
 std::size_t SlotPool::input_index(const Region& region) const { return index_of("input", input_regions_, region); }

@@ -8,6 +8,7 @@
 #include <weft/plan/topology.h>
 #include <weft/prepared.h>
 #include <weft/region.h>
+#include <weft/trusted.h>
 
 #include <cstdint>
 #include <memory>
@@ -20,13 +21,6 @@ namespace weft {
 class Graph;
 struct DefinitionState;
 struct FragmentState;
-
-/// Marks calls in which the caller vouches for what weft cannot see: that kernels access what their specs and bindings
-/// say.
-struct Trusted {
-  explicit Trusted() = default;
-};
-inline constexpr Trusted trusted{};
 
 /// One shape of a model: its commands, and the regions that requests fill and read.
 struct FragmentOptions {
@@ -58,6 +52,15 @@ class WEFT_API ModelFragment {
   /// for another number of tensors, a tensor of another graph or descriptor, inputs that overlap where the fragment's
   /// do not, or commands that reach outside the input that replaces their allocation.
   [[nodiscard]] std::vector<DeviceTensor> record(Graph& graph, const std::vector<DeviceTensor>& inputs) const;
+
+  /// The same fragment, whose private scratch takes turns with that of other such fragments that are recorded into the
+  /// same graph: less memory, and in exchange an order between branches that share it, which the topology shows as
+  /// edges of reused scratch. Allocations with an input or output, and weights, are never shared; each slot has its
+  /// own.
+  ///
+  /// The caller vouches that every byte of private scratch that the fragment reads was written earlier in the same run
+  /// by the same fragment: neither zeroes nor old values may be relied on.
+  [[nodiscard]] ModelFragment reuse_private_scratch(Trusted) const;
 
   [[nodiscard]] const Context& context() const noexcept;
 
@@ -91,8 +94,12 @@ class WEFT_API ModelDefinition {
   /// a command whose own bindings overlap is safe to run so. Errors: `invalid`, with the command's position and label.
   [[nodiscard]] ModelFragment fragment(Trusted, FragmentOptions options) const;
 
+  /// `fragment`, then ModelFragment::prepare, with the errors of both in that order.
+  [[nodiscard]] PreparedModel prepare(Trusted, FragmentOptions fragment, PrepareOptions options = {}) const;
+
  private:
   friend class ModelSession;
+  friend struct DefinitionAccess;
   explicit ModelDefinition(std::shared_ptr<const DefinitionState> state) noexcept;
   std::shared_ptr<const DefinitionState> state_;
 };

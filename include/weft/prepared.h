@@ -2,10 +2,13 @@
 
 #include <weft/context.h>
 #include <weft/deadline.h>
+#include <weft/device_tensor.h>
 #include <weft/export.h>
 #include <weft/plan/schedule.h>
 #include <weft/plan/topology.h>
+#include <weft/readback.h>
 #include <weft/region.h>
+#include <weft/request_form.h>
 #include <weft/tensor.h>
 
 #include <chrono>
@@ -15,10 +18,14 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace weft {
 
 class SlotPool;
+struct SlotPlan;
+struct SlotTensor;
 struct InferenceGraph;
 
 /// How inputs and outputs travel between pinned staging and the device.
@@ -35,6 +42,8 @@ inline constexpr std::uint64_t kCopyKernelBytes = 8 * 1024 * 1024;
 
 struct PrepareOptions {
   std::uint32_t slots = 1;  ///< Requests that can be in flight at once.
+  /// How requests are submitted; each costs an executable a slot, and host forms their staging.
+  std::vector<RequestForm> forms = {RequestForm{}};
   CopyMethod copies = CopyMethod::automatic;
   Order order = Order::parallel;  ///< `serial` runs the commands in list order, to bisect with.
   std::chrono::nanoseconds spin =
@@ -49,15 +58,24 @@ struct PrepareOptions {
 struct NodeCounts {
   std::uint64_t memset_nodes = 0;
   std::uint64_t kernel_nodes = 0;  ///< Of the model's dispatches; weft's own kernels are in `own_nodes`.
-  std::uint64_t own_nodes = 0;     ///< Copies in and out, completion, and fills by kernel.
+  std::uint64_t own_nodes = 0;     ///< Copies in and out and of Graph::copy, completion, and fills by kernel.
   [[nodiscard]] std::uint64_t total() const noexcept { return memset_nodes + kernel_nodes + own_nodes; }
 };
 
-/// One request in flight or done, and the lease of its slot.
+/// How a request is submitted, beyond its inputs.
+struct SubmitOptions {
+  /// Where the outputs go. Empty: as the first listed form says that takes the inputs.
+  std::optional<Side> outputs = {};
+  /// Device outputs: tensors in memory that they are copied to, one for each or none. They may be the request's inputs,
+  /// and must not overlap one another. Without any the outputs stay in the slot, and lease it.
+  std::vector<DeviceTensor> into = {};
+};
+
+/// One request in flight or done, and a lease of its slot.
 ///
 /// Move-only; used by one thread at a time. Dropping it does not stop the run: the slot is handed out again once the
-/// run has drained. Spans from `output` live as long as this object. A moved-from object refuses every call with
-/// `invalid`.
+/// run has drained, and no tensor or readback of it is left. Spans from `output` live as long as this object. A
+/// moved-from object refuses every call with `invalid`.
 class WEFT_API Inference {
  public:
   Inference(Inference&&) noexcept;
@@ -69,9 +87,11 @@ class WEFT_API Inference {
   /// Cost: no allocation, no lock; spins for PrepareOptions::spin, then sleeps between looks. A wait that sleeps, and
   /// one that ends at its deadline, asks the driver how the run stands.
   [[nodiscard]] bool wait(Deadline deadline);
+  /// The same for others to wait for; holds no lease. Errors: none but for a moved-from object.
+  [[nodiscard]] Completion completion() const;
 
-  /// The result of output `index`, in pinned staging: no copy. Errors: `invalid` for another element type or index;
-  /// `busy` before a wait has returned true.
+  /// The result of output `index`, where the host can read it: no copy. Errors: `invalid` for another element type or
+  /// index, or an output that this form leaves in device memory; `busy` before a wait has returned true.
   template <Element T>
   [[nodiscard]] std::span<const T> output(std::size_t index) const {
     return typed<T>(output_bytes(index, DTypeOf<T>::value));
@@ -83,19 +103,34 @@ class WEFT_API Inference {
     return output<T>(output_index(region));
   }
 
+  /// Output `index` of a request with device outputs, before or after its run: the caller's tensor that it is copied
+  /// to, or the slot's memory, which the tensor then leases. Its completion is the run's, and what uses it is ordered
+  /// behind the run. Errors: `invalid` for another index, or a request with host outputs.
+  [[nodiscard]] DeviceTensor tensor(std::size_t index) const;
+  /// The same for an output region of the fragment that was prepared; errors as for `output`.
+  [[nodiscard]] DeviceTensor tensor(const Region& region) const { return tensor(output_index(region)); }
+
+  /// All outputs on their way to the host, with this request's lease: no copy beside the run's own. Errors: `invalid`
+  /// when an output stays in device memory (DeviceTensor::download copies it); then this object is as it was.
+  [[nodiscard]] Readback download() &&;
+
  private:
   friend class ModelSlot;
-  Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::uint64_t run) noexcept;
+  Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::size_t form, std::uint64_t run,
+            std::vector<DeviceTensor> into) noexcept;
   template <class T>
   static std::span<const T> typed(std::span<const std::byte> bytes) noexcept {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   [[nodiscard]] std::span<const std::byte> output_bytes(std::size_t index, DType dtype) const;
   [[nodiscard]] std::size_t output_index(const Region& region) const;
+  void require_readable(const SlotPlan& plan, const SlotTensor& output, std::size_t index) const;
 
   std::shared_ptr<SlotPool> pool_;
   std::uint32_t slot_ = 0;
-  std::uint64_t run_ = 0;  // The count that the slot's completion word reaches.
+  std::size_t form_ = 0;
+  std::uint64_t run_ = 0;           // The count that the slot's completion word reaches.
+  std::vector<DeviceTensor> into_;  // Where outputs are copied to; none where they stay in the slot.
   bool complete_ = false;
 };
 
@@ -109,8 +144,9 @@ class WEFT_API ModelSlot {
   ModelSlot& operator=(ModelSlot&&) noexcept;
   ~ModelSlot();
 
-  /// The pinned staging of input `index`, to be filled before `submit`. Its bytes are those of the slot's last request
-  /// until then. Errors: `invalid` for another element type or index.
+  /// Where the host writes input `index`, to be filled before `submit`: pinned staging, or the input itself where it is
+  /// host-visible. Its bytes are those of the slot's last request until then. Errors: `invalid` for another element
+  /// type or index, or a model that is not prepared for host inputs.
   template <Element T>
   [[nodiscard]] std::span<T> input(std::size_t index) {
     const std::span<std::byte> bytes = input_bytes(index, DTypeOf<T>::value);
@@ -123,15 +159,35 @@ class WEFT_API ModelSlot {
     return input<T>(input_index(region));
   }
 
-  /// Starts the run: one graph launch, no allocation, no lock. Errors: `device_lost`, or what the device says; the slot
-  /// then stays reserved and nothing runs.
-  [[nodiscard]] Inference submit() &&;
+  /// Starts the run on what `input` was filled with: one graph launch, no allocation. It takes no lock unless it
+  /// touches memory outside the slot (a recorded graph's, or SubmitOptions::into), behind whose users it is then
+  /// ordered. Errors: `invalid` for a form that the model is not prepared for, or tensors that do not fit; `busy` while
+  /// the host maps memory that the run uses; `device_lost`, or what the device says. The slot then stays reserved and
+  /// nothing runs.
+  [[nodiscard]] Inference submit(SubmitOptions options = {}) &&;
+  /// The same with tensors in memory as inputs, which the run copies: it is ordered behind their producers, and what
+  /// writes them later behind it. They may go at once. Errors: also `invalid` for another number of tensors, another
+  /// descriptor or context.
+  [[nodiscard]] Inference submit(const std::vector<DeviceTensor>& inputs, SubmitOptions options = {}) &&;
+  /// Copies the bytes to where the host writes the inputs, then submits. Errors: also `invalid` for another number of
+  /// spans, or a span of another length than its input.
+  [[nodiscard]] Inference submit_host(std::span<const std::span<const std::byte>> inputs,
+                                      SubmitOptions options = {}) &&;
+  /// Calls `write(slot)`, which fills the inputs in place, then submits. When it throws, or the submission is refused,
+  /// the slot is given back.
+  template <class Write>
+  [[nodiscard]] Inference submit_host_with(Write&& write, SubmitOptions options = {}) && {
+    ModelSlot slot(std::move(*this));
+    std::forward<Write>(write)(slot);
+    return std::move(slot).submit(std::move(options));
+  }
 
  private:
   friend class PreparedModel;
   ModelSlot(std::shared_ptr<SlotPool> pool, std::uint32_t slot) noexcept;
   [[nodiscard]] std::span<std::byte> input_bytes(std::size_t index, DType dtype);
   [[nodiscard]] std::size_t input_index(const Region& region) const;
+  [[nodiscard]] Inference launch(Side side, std::span<const DeviceTensor> inputs, SubmitOptions options);
 
   std::shared_ptr<SlotPool> pool_;
   std::uint32_t slot_ = 0;
@@ -149,8 +205,9 @@ class WEFT_API PreparedModel {
   PreparedModel& operator=(const PreparedModel&) = default;
 
   /// Calls `factory` once a slot and prepares what it returns. Errors: `invalid` for 0 slots, an empty graph, tensors
-  /// of another graph or context, or a slot whose inputs or outputs differ from slot 0's; `out_of_memory`; the
-  /// factory's own. On any error all slots made so far are freed.
+  /// of another graph or context, a slot whose inputs or outputs differ from slot 0's, or share bytes with those
+  /// of another slot; no request forms, or one listed twice; `busy` or `invalid` for a budget's sake; `out_of_memory`;
+  /// the factory's own. On any error all slots made so far are freed.
   [[nodiscard]] static PreparedModel prepare(const Context& context,
                                              const std::function<InferenceGraph(Context&)>& factory,
                                              PrepareOptions options = {});
@@ -165,10 +222,15 @@ class WEFT_API PreparedModel {
   /// Whether every slot is free and drained.
   [[nodiscard]] bool is_idle() const noexcept;
   [[nodiscard]] const Context& context() const noexcept;
-  /// The graph of slot 0, as planned.
-  [[nodiscard]] const Topology& topology() const noexcept;
-  /// The nodes of one slot's graph, read back from the device. Errors: `invalid` for a slot beyond the pool.
-  [[nodiscard]] NodeCounts node_counts(std::uint32_t slot = 0) const;
+  /// The graph of slot 0 for the request form at this position of PrepareOptions::forms, as planned. Errors: `invalid`
+  /// for a form beyond the list.
+  [[nodiscard]] const Topology& topology(std::size_t form = 0) const;
+  /// The nodes of the graph that one slot's executable was made from, read back from the device. Errors: `invalid` for
+  /// a slot beyond the pool or a form beyond the list.
+  [[nodiscard]] NodeCounts node_counts(std::uint32_t slot = 0, std::size_t form = 0) const;
+  /// Slots that were built alone: their factory's graph has another topology than slot 0's. All others are stamped from
+  /// templates, at about a fifth of the cost.
+  [[nodiscard]] const std::vector<std::uint32_t>& odd_slots() const noexcept;
   /// With `separate_allocations`: looks at the canaries of all slots. Call it while the pool is idle. Errors: `failed`,
   /// with the allocation's label, when one was overwritten; `invalid` without `separate_allocations`.
   void check_canaries() const;

@@ -2,6 +2,7 @@
 
 // All of weft that a serving backend needs. Beside it: weft/kernels.h (shipped kernels) and weft/safetensors.h.
 
+#include <weft/buffer.h>
 #include <weft/context.h>
 #include <weft/error.h>
 #include <weft/graph.h>

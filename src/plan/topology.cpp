@@ -39,10 +39,14 @@ std::vector<const TopologyEdge*> sorted_edges(const Topology& topology) {
   return edges;
 }
 
+bool is_reused(const Topology& topology, std::uint32_t allocation) {
+  return allocation < topology.allocations.size() && topology.allocations[allocation].kind == AllocationKind::reused;
+}
+
 std::string reason_text(const Topology& topology, const Reason& reason) {
   if (reason.allocation == kNoAllocation) return std::string(to_string(reason.kind));
-  return fmt::format("{} {} {}..{}", to_string(reason.kind), allocation_name(topology, reason.allocation), reason.begin,
-                     reason.end);
+  return fmt::format("{} {}{} {}..{}", to_string(reason.kind), is_reused(topology, reason.allocation) ? "reused " : "",
+                     allocation_name(topology, reason.allocation), reason.begin, reason.end);
 }
 
 std::string joined_reasons(const Topology& topology, const TopologyEdge& edge, std::string_view separator) {
@@ -93,6 +97,7 @@ Json reason_json(const Topology& topology, const Reason& reason) {
   json["label"] = label_of(topology, reason.allocation);
   json["begin"] = reason.begin;
   json["end"] = reason.end;
+  if (is_reused(topology, reason.allocation)) json["reused"] = true;
   return json;
 }
 
@@ -161,6 +166,8 @@ std::string_view to_string(OwnRole role) noexcept {
       return "completion";
     case OwnRole::fill_kernel:
       return "fill-kernel";
+    case OwnRole::copy:
+      return "copy";
   }
   return "unknown";
 }
@@ -171,10 +178,14 @@ std::string_view to_string(AllocationKind kind) noexcept {
       return "weight";
     case AllocationKind::scratch:
       return "scratch";
+    case AllocationKind::reused:
+      return "reused";
     case AllocationKind::input:
       return "input";
     case AllocationKind::output:
       return "output";
+    case AllocationKind::external:
+      return "external";
     case AllocationKind::own:
       return "own";
   }

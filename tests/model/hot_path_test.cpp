@@ -3,7 +3,7 @@
 #include "device/registry.h"
 #include "model/allocation_count.h"
 #include "support/device.h"
-#include "support/model_fixture.h"
+#include "support/requests.h"
 #include <weft/weft.h>
 
 #include <algorithm>
@@ -21,6 +21,8 @@ namespace weft::test {
 namespace {
 
 constexpr std::uint64_t kCount = 64;
+/// Of Inference::tensor: the lease, how it is counted, and the shape of the descriptor.
+constexpr std::uint64_t kTensorAllocations = 3;
 
 /// Marks the calls of a request as the device's.
 class MarkingDevice final : public DeviceDecorator {
@@ -77,6 +79,38 @@ TEST_CASE("A warm request is one call of the device and allocates nothing beside
   CHECK(seen.outside == 0);
   INFO("inside the device's calls: " << seen.inside << " allocations in " << kRequests << " requests");
   if (on_cuda()) CHECK(seen.inside == 0);
+}
+
+TEST_CASE("A warm request of tensors is one call of the device and allocates for its lists alone", "[model][T52]") {
+  const auto counting = std::make_shared<CountingDevice>(open_device(test_device()));
+  const ScopedDevice scoped(test_device(), std::make_shared<MarkingDevice>(counting));
+  const XorModel model(kCount);
+  PreparedModel prepared =
+      model.fragment.prepare({.forms = {kDeviceHost, kDeviceDevice}, .spin = std::chrono::minutes(1)});
+  const std::vector<DeviceTensor> inputs{ready(prepared.context(), fresh_bytes(kCount, 1))};
+  const DeviceTensor output = ready(prepared.context(), fresh_bytes(kCount, 2));
+  enum class Outputs { host, leased, into };
+  const auto count = [&](Outputs outputs) {
+    const auto serve = [&] {
+      SubmitOptions options{.outputs = outputs == Outputs::host ? Side::host : Side::device};
+      if (outputs == Outputs::into) options.into = {output};
+      allocation_count = {};
+      Inference run = prepared.acquire(in_a_minute()).value().submit(inputs, std::move(options));
+      if (outputs == Outputs::leased) static_cast<void>(run.tensor(0));
+      const bool is_done = run.wait(in_a_minute());
+      const AllocationCount seen = allocation_count;
+      REQUIRE(is_done);
+      return seen.outside;
+    };
+    for (int i = 0; i < 3; ++i) static_cast<void>(serve());
+    counting->reset();
+    const std::uint64_t seen = serve();
+    CHECK(counting->total() == 1);
+    return seen;
+  };
+  CHECK(count(Outputs::host) == 0);
+  CHECK(count(Outputs::leased) == kTensorAllocations);
+  CHECK(count(Outputs::into) == 0);
 }
 
 TEST_CASE("A busy pool is asked for a slot without a call of the device and without allocating", "[model]") {

@@ -168,9 +168,36 @@ TEST_CASE("Shared scratch stands in pinned memory and is counted there", "[model
   const MemoryStatistics now = test.context.memory();
   CHECK(now.requested.live_bytes == 96);
   CHECK(now.reserved.live_bytes == 256 + kControlBytes);
-  CHECK(now.staging.live_bytes == 4 * 256 + kWordBytes);
+  CHECK(now.staging.live_bytes == 3 * 256 + kWordBytes);  // x and h themselves, and the staging of y.
   const std::vector<std::uint8_t> input = fresh_bytes(32, 4);
   CHECK(infer(prepared, input) == xored(input, 0xff));
+}
+
+TEST_CASE("A budget that is too small for the staging refuses the pool and keeps nothing",
+          "[model][T10][S50][R25][arena]") {
+  const MemoryBudget budget(1 << 20);
+  const Context context = Context::open(test_device(), {.budget = budget});
+  const XorModel model(TestSession(context), kCount, 0xff);
+  const std::uint64_t before = budget.used_bytes();
+  std::uint64_t needed = 0;
+  {
+    const PreparedModel pool = model.fragment.prepare({.slots = 2});
+    needed = budget.used_bytes() - before;
+  }
+  REQUIRE(eventually([&] { return context.memory().staging.live_bytes == 0 && budget.used_bytes() == before; }));
+  CHECK(needed == 2 * (3 * 256 + kControlBytes) + 2 * (2 * 256 + kWordBytes));
+  MemoryReservation others = budget.reserve(budget.ceiling_bytes() - before - needed + 1);
+  const MemoryStatistics memory = context.memory();
+  const std::uint64_t used = budget.used_bytes();
+  const Error error = refusal([&] { static_cast<void>(model.fragment.prepare({.slots = 2})); });
+  CHECK(error.code() == ErrorCode::busy);
+  CHECK(context.memory().requested.live_bytes == memory.requested.live_bytes);
+  CHECK(eventually(
+      [&] { return context.memory().staging.live_bytes == memory.staging.live_bytes && budget.used_bytes() == used; }));
+  others = MemoryReservation();
+  PreparedModel pool = model.fragment.prepare({.slots = 2});
+  const std::vector<std::uint8_t> input = fresh_bytes(kCount, 1);
+  CHECK(infer(pool, input) == xored(input, 0xff));
 }
 
 TEST_CASE("Arenas come from the context's allocator and go back to it", "[model][arena]") {

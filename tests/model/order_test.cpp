@@ -3,6 +3,7 @@
 #include "device/host/host_device.h"
 #include "device/registry.h"
 #include "support/device.h"
+#include "support/limits_device.h"
 #include "support/model_fixture.h"
 #include <weft/weft.h>
 
@@ -14,6 +15,8 @@
 #include <optional>
 #include <random>
 #include <span>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -100,6 +103,48 @@ Answer read(const Inference& run) {
   return {{memory.begin(), memory.end()}, {trace.begin(), trace.end()}};
 }
 
+/// (from, to) of all edges, as positions in the order in which nodes were added.
+using Edges = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+Edges edges_of(const Topology& topology) {
+  Edges edges;
+  for (const TopologyEdge& edge : topology.edges) edges.emplace_back(edge.from, edge.to);
+  std::ranges::sort(edges);
+  return edges;
+}
+
+/// Keeps what the device tells of the graph that was instantiated last.
+class GraphReader final : public DeviceDecorator {
+ public:
+  using DeviceDecorator::DeviceDecorator;
+
+  DeviceStatus create_graph(GraphHandle& graph) noexcept override {
+    positions_.clear();
+    return DeviceDecorator::create_graph(graph);
+  }
+  DeviceStatus add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
+                        NodeHandle& handle) noexcept override {
+    const DeviceStatus added = DeviceDecorator::add_node(graph, node, edges, handle);
+    positions_.emplace(handle, static_cast<std::uint32_t>(positions_.size()));
+    return added;
+  }
+  DeviceStatus instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept override {
+    GraphReadBack read;
+    const DeviceStatus status = read_back(graph, read);
+    if (!status.ok()) return status;
+    edges_.clear();
+    for (const auto& edge : read.edges) edges_.emplace_back(positions_.at(edge.from), positions_.at(edge.to));
+    std::ranges::sort(edges_);
+    return DeviceDecorator::instantiate(graph, executable);
+  }
+
+  [[nodiscard]] const Edges& edges() const { return edges_; }
+
+ private:
+  std::unordered_map<NodeHandle, std::uint32_t> positions_;
+  Edges edges_;
+};
+
 /// The answer as it stands when the run says that it is complete, one node after the other. Nothing runs meanwhile, so
 /// that a completion that comes too early shows, and is no race.
 Answer stepped(HostDevice& device, PreparedModel& prepared, const std::vector<std::uint8_t>& input) {
@@ -128,6 +173,52 @@ bool is_noticed(const std::vector<Step>& program, std::uint64_t edge) {
 }
 
 }  // namespace
+
+TEST_CASE("A fill stands between the readers before and behind it as a node or as a kernel", "[model][case7]") {
+  constexpr std::uint64_t kFilled = 5 * 1024 + 3;
+  constexpr std::uint8_t kValue = 0xa5;
+  const bool as_node = GENERATE(true, false);
+  INFO((as_node ? "memset node" : "fill kernel"));
+  const auto device = std::make_shared<LimitsDevice>(
+      open_device(test_device()), [&](DeviceLimits& limits) { limits.fill_nodes_on_pool_memory = as_node; });
+  const ScopedDevice scoped(test_device(), device);
+  TestSession test;
+  const auto x = test.session.allocate<std::uint8_t>({kFilled + 2}, {.label = "x"});
+  const auto before = test.session.allocate<std::uint8_t>({kFilled}, {.label = "before"});
+  const auto after = test.session.allocate<std::uint8_t>({kFilled}, {.label = "after"});
+  const Region range = x.slice(1, kFilled);
+  PreparedModel prepared = test.freeze()
+                               .fragment(trusted, {.inputs = {x},
+                                                   .outputs = {before, after, x},
+                                                   .commands = {test.xor_of(range, before, 0).label("reader before"),
+                                                                fill(range, kValue).label("fill"),
+                                                                test.xor_of(range, after, 0).label("reader behind")}})
+                               .prepare();
+  CHECK(prepared.node_counts().memset_nodes == (as_node ? 1 : 0));
+
+  const Topology& topology = prepared.topology();
+  const auto labelled = [&](const std::string& label) {
+    const auto node = std::ranges::find(topology.nodes, label, &TopologyNode::label);
+    REQUIRE(node != topology.nodes.end());
+    return static_cast<std::uint32_t>(node - topology.nodes.begin());
+  };
+  const auto has_edge = [&](std::uint32_t from, std::uint32_t to) {
+    return std::ranges::any_of(topology.edges,
+                               [&](const TopologyEdge& edge) { return edge.from == from && edge.to == to; });
+  };
+  CHECK(has_edge(labelled("reader before"), labelled("fill")));
+  CHECK(has_edge(labelled("fill"), labelled("reader behind")));
+
+  const std::vector<std::uint8_t> input = fresh_bytes(kFilled + 2, 1);
+  Inference run = submit(prepared, input);
+  REQUIRE(run.wait(in_a_minute()));
+  CHECK(std::ranges::equal(run.output<std::uint8_t>(0), std::span(input).subspan(1, kFilled)));
+  CHECK(std::ranges::equal(run.output<std::uint8_t>(1), std::vector<std::uint8_t>(kFilled, kValue)));
+  const std::span<const std::uint8_t> filled = run.output<std::uint8_t>(2);
+  CHECK(filled.front() == input.front());
+  CHECK(filled.back() == input.back());
+  CHECK(std::ranges::equal(filled.subspan(1, kFilled), std::vector<std::uint8_t>(kFilled, kValue)));
+}
 
 TEST_CASE("Random programs give the answers and traces of their list order", "[model]") {
   constexpr std::uint32_t kSeed = 21;
@@ -168,6 +259,30 @@ TEST_CASE("Random programs give the same answers and traces in every legal order
       CHECK(host->violations().empty());
     }
   }
+}
+
+TEST_CASE("The device's graph has the edges of the plan and one less shows", "[model]") {
+  constexpr std::uint32_t kSeed = 23;
+  INFO("seed " << kSeed);
+  std::mt19937 random(kSeed);
+  std::uint64_t dropped = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::vector<Step> program = random_program(random, 1 + random() % 16);
+    std::uint64_t edges = 1;
+    for (std::uint64_t victim = 0; victim <= edges; ++victim) {  // The last one drops none.
+      const auto dropping = std::make_shared<EdgeDroppingDevice>(open_device(test_device()), victim);
+      const auto reader = std::make_shared<GraphReader>(dropping);
+      const ScopedDevice scoped(test_device(), reader);
+      const Edges planned = edges_of(prepare(program, {}).topology());
+      edges = dropping->edges();
+      INFO("program " << i << ", edge " << victim << " of " << edges);
+      REQUIRE(planned.size() == edges);
+      REQUIRE(std::ranges::includes(planned, reader->edges()));
+      REQUIRE(reader->edges().size() == (victim < edges ? edges - 1 : edges));
+      dropped += victim < edges ? 1 : 0;
+    }
+  }
+  CHECK(dropped > 100);
 }
 
 TEST_CASE("Every edge of a model's graph is noticed when it is missing", "[model][host-only]") {

@@ -1,12 +1,13 @@
 #include "catch.h"
 #include "support/device.h"
-#include "support/model_fixture.h"
+#include "support/requests.h"
 #include <weft/weft.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -114,6 +115,103 @@ TEST_CASE("Models are dropped on one thread while another serves in the same con
     }
   });
   CHECK(right == 20);
+}
+
+TEST_CASE("Eight threads move values between the cells of one buffer and none is torn", "[model][S71][R13]") {
+  constexpr std::uint32_t kThreads = 8;
+  constexpr std::uint32_t kRequests = 60;
+  constexpr std::uint64_t kCells = 5;
+  constexpr std::uint64_t kCell = 4099;
+  const XorModel model(kCell, 0);
+  const Context context = model.fragment.context();
+  PreparedModel pool = model.fragment.prepare({.slots = 6, .forms = {kHostDevice, kDeviceHost, kDeviceDevice}});
+  const Buffer buffer = context.allocate(kCells * kCell, {.label = "cells"});
+  std::atomic<std::uint32_t> right{0};
+  on_threads(kThreads, [&](std::uint32_t thread) {
+    std::mt19937 random(thread);
+    PreparedModel handle = pool;
+    const auto cell = [&] { return buffer.tensor(bytes_desc(kCell), (random() % kCells) * kCell); };
+    for (std::uint32_t i = 0; i < kRequests; ++i) {
+      const std::vector<std::uint8_t> value(kCell, static_cast<std::uint8_t>(random()));
+      // All bytes of a cell are one value, whoever wrote it last.
+      bool is_whole = true;
+      switch (random() % 3) {
+        case 0:
+          static_cast<void>(start(handle, kHostDevice, value, {cell()}));
+          break;
+        case 1: {
+          std::optional<ModelSlot> slot = handle.acquire(in_a_minute());
+          static_cast<void>(std::move(slot.value()).submit({cell()}, {.into = {cell()}}));
+          break;
+        }
+        default: {
+          std::optional<ModelSlot> slot = handle.acquire(in_a_minute());
+          Inference run = std::move(slot.value()).submit({cell()}, {.outputs = Side::host});
+          const std::vector<std::uint8_t> seen = result(run);
+          is_whole = static_cast<std::uint64_t>(std::ranges::count(seen, seen[0])) == kCell;
+        }
+      }
+      if (is_whole) ++right;
+    }
+  });
+  CHECK(right == kThreads * kRequests);
+  CHECK(eventually([&] { return pool.is_idle(); }));
+}
+
+TEST_CASE("Threads pass tensors from pool to pool and get their own answers", "[model][S71][R28]") {
+  constexpr std::uint32_t kThreads = 8;
+  constexpr std::uint32_t kRequests = 40;
+  const Context context = Context::open(test_device());
+  std::vector<PreparedModel> pools;
+  for (std::uint8_t i = 0; i < 4; ++i) {
+    pools.push_back(XorModel(TestSession(context), kCount, static_cast<std::uint8_t>(1u << i))
+                        .fragment.prepare({.slots = 3, .forms = all_forms()}));
+  }
+  std::atomic<std::uint32_t> right{0};
+  on_threads(kThreads, [&](std::uint32_t thread) {
+    std::mt19937 random(100 + thread);
+    for (std::uint32_t i = 0; i < kRequests; ++i) {
+      const std::vector<std::uint8_t> input = fresh_bytes(kCount, thread * kRequests + i);
+      std::uint8_t mask = 0;
+      DeviceTensor tensor = upload(context, input);
+      // A tensor keeps its slot until the next pool has taken it, so pools are entered in one order alone.
+      for (std::uint8_t pool = 0; pool < 4; ++pool) {
+        if (random() % 3 == 0) continue;
+        mask = static_cast<std::uint8_t>(mask | (1u << pool));
+        tensor = pools[pool].acquire(in_a_minute()).value().submit({tensor}, {.outputs = Side::device}).tensor(0);
+      }
+      if (values(tensor) == xored(input, mask)) ++right;
+    }
+  });
+  CHECK(right == kThreads * kRequests);
+  CHECK(eventually([&] { return std::ranges::all_of(pools, &PreparedModel::is_idle); }));
+}
+
+TEST_CASE("A pool is prepared in large by two threads at once and dropped with runs in flight",
+          "[model][S71][stamping]") {
+  TestSession test;
+  const auto x = test.session.allocate<std::uint32_t>({1}, {.label = "x"});
+  const ModelFragment fragment = test.freeze().fragment(
+      trusted, {.inputs = {x},
+                .outputs = {x},
+                .commands = std::vector<Command>(400, test.increment(grid(1), x, std::uint32_t{1}))});
+  std::atomic<std::uint32_t> right{0};
+  on_threads(2, [&](std::uint32_t thread) {
+    for (std::uint32_t round = 0; round < 3; ++round) {
+      PreparedModel pool = fragment.prepare({.slots = 6});
+      std::vector<Inference> runs;
+      for (std::uint32_t i = 0; i < 6; ++i) {
+        ModelSlot slot = pool.try_acquire().value();
+        slot.input<std::uint32_t>(0)[0] = 1000 * thread + i;
+        runs.push_back(std::move(slot).submit());
+      }
+      for (std::uint32_t i = 0; i < 5; ++i) {
+        if (runs[i].wait(in_a_minute()) && runs[i].output<std::uint32_t>(0)[0] == 1000 * thread + i + 400) ++right;
+      }
+    }
+  });
+  CHECK(right == 30);
+  CHECK(eventually([&] { return test.context.memory().staging.live_bytes == 0; }));
 }
 
 }  // namespace weft::test

@@ -3,7 +3,7 @@
 #include "device/registry.h"
 #include "device/trace_device.h"
 #include "support/device.h"
-#include "support/model_fixture.h"
+#include "support/requests.h"
 #include <weft/error.h>
 #include <weft/kernels.h>
 #include <weft/weft.h>
@@ -82,6 +82,29 @@ void serve(PreparedModel& prepared, int requests) {
     Inference run = std::move(prepared.acquire(in_a_minute()).value()).submit();
     REQUIRE(run.wait(in_a_minute()));
   }
+}
+
+/// One request in each form that the model is prepared for.
+void serve_forms(PreparedModel& prepared, const std::vector<RequestForm>& forms) {
+  for (const RequestForm form : forms) {
+    std::vector<DeviceTensor> inputs;
+    if (form.inputs == Side::device) inputs.push_back(ready(prepared.context(), fresh_bytes(kCount, 1)));
+    ModelSlot slot = prepared.acquire(in_a_minute()).value();
+    const SubmitOptions options{.outputs = form.outputs};
+    Inference run =
+        form.inputs == Side::device ? std::move(slot).submit(inputs, options) : std::move(slot).submit(options);
+    REQUIRE(run.wait(in_a_minute()));
+  }
+}
+
+/// y = x ^ mask for graphs that a factory makes.
+ModelFragment xor_fragment(const Context& context, std::uint8_t mask) {
+  TestSession test(context);
+  const auto x = test.session.allocate<std::uint8_t>({kCount}, {.label = "x"});
+  const auto h = test.session.allocate<std::uint8_t>({kCount}, {.label = "h"});
+  const auto y = test.session.allocate<std::uint8_t>({kCount}, {.label = "y"});
+  return test.freeze().fragment(
+      trusted, {.inputs = {x}, .outputs = {y}, .commands = {test.xor_of(x, h, mask), test.xor_of(h, y, 0)}});
 }
 
 /// Encoder and head as in the digits demo, joined in one graph.
@@ -243,6 +266,126 @@ TEST_CASE("Trace of a pool dropped with its run in flight", "[model][trace]") {
     }
     return device.lines();
   });
+}
+
+TEST_CASE("Trace of device inputs", "[model][trace]") {
+  check_trace("device_inputs", [](TracingDevice& device) {
+    const XorModel model(kCount);
+    PreparedModel prepared = model.fragment.prepare({.forms = {kDeviceHost}});
+    serve_forms(prepared, {kDeviceHost, kDeviceHost});
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of device outputs and of a caller's tensor", "[model][trace]") {
+  check_trace("device_outputs", [](TracingDevice& device) {
+    const XorModel model(kCount);
+    PreparedModel prepared = model.fragment.prepare({.forms = {kHostDevice}});
+    serve_forms(prepared, {kHostDevice});
+    const DeviceTensor into = ready(prepared.context(), fresh_bytes(kCount, 1));
+    Inference run = start(prepared, kHostDevice, fresh_bytes(kCount, 2), {into});
+    REQUIRE(run.wait(in_a_minute()));
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of two slots in all forms", "[model][trace]") {
+  check_trace("all_forms", [](TracingDevice& device) {
+    const XorModel model(kCount);
+    PreparedModel prepared = model.fragment.prepare({.slots = 2, .forms = all_forms()});
+    serve_forms(prepared, all_forms());
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of two pools chained by a tensor", "[model][trace]") {
+  check_trace("chained_pools", [](TracingDevice& device) {
+    const XorModel model(kCount);
+    PreparedModel first = model.fragment.prepare({.forms = {kHostDevice}});
+    PreparedModel second = model.fragment.prepare({.forms = {kDeviceDevice}});
+    Inference run = start(first, kHostDevice, fresh_bytes(kCount, 1));
+    REQUIRE(run.wait(in_a_minute()));
+    Inference next = second.try_acquire().value().submit({run.tensor(0)});
+    REQUIRE(next.wait(in_a_minute()));
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of shared inputs and outputs in place", "[model][trace]") {
+  check_trace("shared_in_place", [](TracingDevice& device) {
+    TestSession test;
+    const auto x = test.session.allocate<std::uint8_t>({kCount}, {.placement = Placement::shared});
+    const auto y = test.session.allocate<std::uint8_t>({kCount}, {.placement = Placement::shared});
+    PreparedModel prepared =
+        test.freeze().fragment(trusted, {.inputs = {x}, .outputs = {y}, .commands = {test.xor_of(x, y, 1)}}).prepare();
+    serve(prepared, 2);
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of fragments that share scratch", "[model][trace]") {
+  check_trace("reused_scratch", [](TracingDevice& device) {
+    const Context context = Context::open(test_device());
+    const ModelFragment fragment = xor_fragment(context, 1).reuse_private_scratch(trusted);
+    PreparedModel prepared = PreparedModel::prepare(context, [&](Context& home) {
+      Graph graph(home, "reuse");
+      const DeviceTensor x = graph.tensor<std::uint8_t>({kCount});
+      std::vector<DeviceTensor> outputs = fragment.record(graph, fragment.record(graph, {x}));
+      return InferenceGraph{std::move(graph), {x}, std::move(outputs)};
+    });
+    serve(prepared, 1);
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of a graph over memory outside it and of its own copies", "[model][trace]") {
+  check_trace("memory_tensors", [](TracingDevice& device) {
+    const Context context = Context::open(test_device());
+    const ModelFragment fragment = xor_fragment(context, 1);
+    const DeviceTensor source = ready(context, fresh_bytes(kCount, 1));
+    const DeviceTensor target = ready(context, fresh_bytes(kCount, 2));
+    PreparedModel prepared = PreparedModel::prepare(context, [&](Context& home) {
+      Graph graph(home, "memory");
+      const DeviceTensor bound = graph.bind(target);
+      graph.fill(bound, 7);
+      graph.copy(fragment.record(graph, {source})[0], bound);
+      return InferenceGraph{std::move(graph), {}, {}};
+    });
+    serve(prepared, 2);
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of a factory's slots of which one has another topology", "[model][trace]") {
+  check_trace("odd_slot", [](TracingDevice& device) {
+    const Context context = Context::open(test_device());
+    const ModelFragment fragment = xor_fragment(context, 1);
+    std::uint32_t slot = 0;
+    PreparedModel prepared = PreparedModel::prepare(context,
+                                                    [&](Context& home) {
+                                                      Graph graph(home, "stages");
+                                                      const DeviceTensor x = graph.tensor<std::uint8_t>({kCount});
+                                                      std::vector<DeviceTensor> tensors = fragment.record(graph, {x});
+                                                      if (slot++ == 1) tensors = fragment.record(graph, tensors);
+                                                      return InferenceGraph{std::move(graph), {x}, std::move(tensors)};
+                                                    },
+                                                    {.slots = 3});
+    serve(prepared, 3);
+    return device.lines();
+  });
+}
+
+TEST_CASE("Trace of a prepare that fails to set a node of its second slot", "[model][trace]") {
+  check_trace(
+      "failed_node_set",
+      [](TracingDevice& device) {
+        {
+          const XorModel model(kCount);
+          CHECK_THROWS_AS(static_cast<void>(model.fragment.prepare({.slots = 2})), Error);
+        }
+        return device.lines();
+      },
+      std::make_shared<FailingDevice>(open_device(test_device()), Verb::set_node, 2, StatusCode::out_of_memory));
 }
 
 }  // namespace weft::test

@@ -28,19 +28,22 @@ enum class OwnRole : std::uint8_t {
   copy_out,
   completion,
   fill_kernel,  ///< A fill as a kernel, where the driver refuses a memset node.
+  copy,         ///< A copy that a graph was given (Graph::copy).
 };
 
 /// What an allocation of a graph is to the model.
 enum class AllocationKind : std::uint8_t {
   weight,
   scratch,
+  reused,  ///< Scratch that several fragments of the graph take turns with: see ModelFragment::reuse_private_scratch.
   input,
   output,
-  own,  ///< weft's own: staging, counters, the completion word.
+  external,  ///< Memory outside the slot: of a buffer, or of another request's output.
+  own,       ///< weft's own: staging, counters, the completion word.
 };
 
 [[nodiscard]] WEFT_API std::string_view to_string(NodeKind kind) noexcept;
-/// "copy-in", "copy-out", "completion" or "fill-kernel".
+/// "copy-in", "copy-out", "completion", "fill-kernel" or "copy".
 [[nodiscard]] WEFT_API std::string_view to_string(OwnRole role) noexcept;
 [[nodiscard]] WEFT_API std::string_view to_string(AllocationKind kind) noexcept;
 
@@ -48,11 +51,15 @@ enum class AllocationKind : std::uint8_t {
 struct FillDetail {
   std::uint64_t bytes = 0;
   std::uint8_t value = 0;
+
+  friend bool operator==(const FillDetail&, const FillDetail&) = default;
 };
 
 /// A node that copies bytes without a kernel.
 struct CopyDetail {
   std::uint64_t bytes = 0;
+
+  friend bool operator==(const CopyDetail&, const CopyDetail&) = default;
 };
 
 /// A node that launches a kernel.
@@ -61,6 +68,8 @@ struct KernelDetail {
   std::array<std::uint32_t, 3> grid{1, 1, 1};
   std::array<std::uint32_t, 3> block{1, 1, 1};
   std::uint32_t shared_bytes = 0;  ///< Dynamic shared memory.
+
+  friend bool operator==(const KernelDetail&, const KernelDetail&) = default;
 };
 
 struct TopologyNode {
@@ -69,6 +78,8 @@ struct TopologyNode {
   std::string label;
   std::variant<FillDetail, CopyDetail, KernelDetail> detail;
   std::vector<ByteUse> uses;  ///< `allocation` is a position in Topology::allocations.
+
+  friend bool operator==(const TopologyNode&, const TopologyNode&) = default;
 };
 
 struct TopologyEdge {
@@ -77,6 +88,8 @@ struct TopologyEdge {
   /// `allocation` is a position in Topology::allocations. Empty for an edge into the completion node that only says
   /// "all done".
   std::vector<Reason> reasons;
+
+  friend bool operator==(const TopologyEdge&, const TopologyEdge&) = default;
 };
 
 struct TopologyAllocation {
@@ -85,6 +98,8 @@ struct TopologyAllocation {
   std::uint64_t bytes = 0;  ///< Used extent.
   std::optional<std::uint64_t>
       offset;  ///< In the slot's arena; absent for what stands elsewhere (weights, pinned memory).
+
+  friend bool operator==(const TopologyAllocation&, const TopologyAllocation&) = default;
 };
 
 /// One prepared graph, described for people and tools. A plain value: it keeps nothing alive and may be copied between
@@ -101,6 +116,8 @@ struct Topology {
   std::vector<TopologyEdge> edges;
 
   [[nodiscard]] WEFT_API std::size_t count(NodeKind kind) const noexcept;
+
+  friend bool operator==(const Topology&, const Topology&) = default;
 };
 
 /// One line for the graph, one for each allocation, one for each node with its incoming edges:
@@ -110,9 +127,10 @@ struct Topology {
 ///     n0 fill "clear" 8192 bytes value 0x00
 ///     n1 dispatch "fc1" weft_linear_f32 grid(2,1,1) block(256,1,1) <- n0 [raw "x" 0..8192]
 ///
-/// Ranges are half-open. Labels are quoted: quotes, backslashes and control characters are escaped, bytes that are not
-/// UTF-8 stand as \xNN; an allocation without a label is #position. The same topology always gives the same text,
-/// whatever the order of its edges. Thread-safe (pure); never refuses a label.
+/// Ranges are half-open. A reason whose bytes are of reused scratch says so: [war reused "temp" 0..64]. Labels are
+/// quoted: quotes, backslashes and control characters are escaped, bytes that are not UTF-8 stand as \xNN; an
+/// allocation without a label is #position. The same topology always gives the same text, whatever the order of its
+/// edges. Thread-safe (pure); never refuses a label.
 [[nodiscard]] WEFT_API std::string to_text(const Topology& topology);
 
 /// The same as a Graphviz digraph: a node is labelled with its text line, an edge with its reasons.
@@ -129,7 +147,8 @@ struct Topology {
 ///                 "kernel"?: {"symbol": text, "grid": [x, y, z], "block": [x, y, z], "shared_bytes": n},
 ///                 "uses": [{"allocation": n, "label": text, "begin": n, "end": n, "access": text}]}],
 ///      "edges": [{"from": n, "to": n,
-///                 "reasons": [{"kind": text, "allocation"?: n, "label"?: text, "begin"?: n, "end"?: n}]}]}
+///                 "reasons": [{"kind": text, "allocation"?: n, "label"?: text, "begin"?: n, "end"?: n,
+///                              "reused"?: true}]}]}
 ///
 /// A label's bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] WEFT_API std::string to_json(const Topology& topology);

@@ -56,11 +56,7 @@ Exchange echo_exchange() {
 
 constexpr std::size_t kNone = std::numeric_limits<std::size_t>::max();
 
-Sample sample(double value) {
-  Sample result;
-  result.fill(value);
-  return result;
-}
+Sample sample(double value) { return Sample(kRequestFigures.size(), value); }
 
 std::vector<nlohmann::json> parse_lines(const std::string& text) {
   std::vector<nlohmann::json> lines;
@@ -129,13 +125,14 @@ TEST_CASE("A report of the host device names no figure as a GPU's", "[tools][ben
   CHECK_FALSE(contains(to_text(report), "weft/raw"));
 }
 
-TEST_CASE("The bench runs both works and appends JSON lines", "[tools][bench]") {
+TEST_CASE("The bench runs every work and appends JSON lines", "[tools][bench]") {
   const TemporaryFolder folder;
   const std::string json = (folder.path() / "figures.json").string();
   const std::vector<std::string> common{"--device", device_argument(), "--slots", "3",      "--repetitions",
                                         "2",        "--requests",      "3",       "--json", json};
-  for (std::vector<std::string> work :
-       {std::vector<std::string>{"line", "--nodes", "5"}, {"digits", "--batch", "4", "--data", WEFT_TEST_DATA}}) {
+  for (std::vector<std::string> work : {std::vector<std::string>{"line", "--nodes", "5"},
+                                        {"prepare", "--nodes", "5"},
+                                        {"digits", "--batch", "4", "--data", WEFT_TEST_DATA}}) {
     work.insert(work.end(), common.begin(), common.end());
     const ProgramResult result = run_program("weft-bench", work);
     INFO(result.output << result.errors);
@@ -143,10 +140,13 @@ TEST_CASE("The bench runs both works and appends JSON lines", "[tools][bench]") 
     CHECK(contains(result.output, on_cuda() ? "weft/raw" : "host device (not a GPU)"));
   }
   const auto lines = parse_lines(read_text(json));
-  REQUIRE(lines.size() == (on_cuda() ? 6 : 2));
+  REQUIRE(lines.size() == (on_cuda() ? 9 : 3));
   CHECK(lines.front().at("work") == "line");
   if (!on_cuda()) CHECK(lines.front().at("device") == "host device (not a GPU)");
   CHECK(lines.front().at("bytes_in") == 4096);
+  const auto& prepared = lines[on_cuda() ? 3 : 1];
+  CHECK(prepared.at("work") == "prepare");
+  CHECK(prepared.at(on_cuda() ? "prepare_wall_us" : "host_prepare_wall_us").at("median") > 0);
   CHECK(lines.back().at("work") == "digits");
   CHECK(lines.back().at("bytes_out") == 4 * 10 * 4);
 }

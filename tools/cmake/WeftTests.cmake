@@ -5,11 +5,11 @@ else()
   set(weft_refuse_no_tests -w UnmatchedTestSpec)
 endif()
 
-# Left out are cases that a sanitizer slows down too much, or that end their process on purpose.
+# Left out are cases that a sanitizer slows down too much, that end their process on purpose, or that fork it.
 set(weft_sanitized 0)
 if(WEFT_SANITIZE)
   set(weft_sanitized 1)
-  set(weft_excluded "~[big]~[long]~[fault]")
+  set(weft_excluded "~[big]~[long]~[fault]~[fork]")
 endif()
 
 # GCC 12's ThreadSanitizer cannot place its shadow under a randomised address space.
@@ -79,6 +79,8 @@ function(weft_add_checks)
   add_test(NAME "check: layering" COMMAND ${scripts}/layering)
   add_test(NAME "check: setup" COMMAND ${scripts}/setup)
   add_test(NAME "check: cases for one device are listed" COMMAND ${scripts}/device_exceptions)
+  add_test(NAME "check: every rule has a test" COMMAND ${scripts}/rules)
+  add_test(NAME "check: mutants fit the sources" COMMAND ${PROJECT_SOURCE_DIR}/tools/mutate --check)
 
   get_property(programs GLOBAL PROPERTY weft_test_programs)
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/test_programs CONTENT "${programs}")

@@ -2,7 +2,6 @@
 
 #include <weft/error.h>
 #include <weft/kernels.h>
-#include <weft/model.h>
 #include <weft/session.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 namespace weft::bench {
 
-PreparedModel prepare_line(const Context& context, std::uint32_t nodes, std::uint32_t slots) {
+ModelFragment make_line(const Context& context, std::uint32_t nodes) {
   if (nodes == 0) throw Error(ErrorCode::invalid, "The line has 0 nodes; it has at least 1.");
   ModelSession session(context.device());
   const auto scale = session.load(kernels::scale);
@@ -29,9 +28,8 @@ PreparedModel prepare_line(const Context& context, std::uint32_t nodes, std::uin
     commands.push_back(scale(workload(kLineFloats), *from, to, line_factor(node), std::uint64_t{kLineFloats}));
     from = &to;
   }
-  return definition
-      .fragment(trusted, {.inputs = {input}, .outputs = {*from}, .commands = std::move(commands), .label = "line"})
-      .prepare({.slots = slots});
+  return definition.fragment(trusted,
+                             {.inputs = {input}, .outputs = {*from}, .commands = std::move(commands), .label = "line"});
 }
 
 Exchange line_exchange(std::uint32_t nodes) {

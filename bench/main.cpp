@@ -4,6 +4,7 @@
 #include "line.h"
 #include "machine.h"
 #include "measure.h"
+#include "prepare.h"
 #include "report.h"
 #include "runner.h"
 #include "support/device_option.h"
@@ -20,11 +21,13 @@
 #include <CLI/CLI.hpp>
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -54,16 +57,17 @@ struct Contest {
 
 bool is_gpu(const weft::Context& context) { return context.device().kind == weft::Device::Kind::cuda; }
 
-Contest make_line(const weft::Context& context, const Options& options) {
+Contest line_contest(const weft::Context& context, const Options& options) {
   Contest contest{line_exchange(options.nodes),
-                  std::make_unique<WeftRunner>(prepare_line(context, options.nodes, options.slots)), nullptr};
+                  std::make_unique<WeftRunner>(make_line(context, options.nodes).prepare({.slots = options.slots})),
+                  nullptr};
 #if WEFT_CUDA
   if (is_gpu(context)) contest.raw = raw_line(context.device().ordinal, options.nodes, options.slots);
 #endif
   return contest;
 }
 
-Contest make_digits(const weft::Context& context, const Options& options) {
+Contest digits_contest(const weft::Context& context, const Options& options) {
   namespace digits = weft::digits;
   const std::filesystem::path folder = options.data;
   const digits::Layers layers = digits::read_layers(folder / digits::kModelFile);
@@ -86,19 +90,55 @@ Volume volume_of(const weft::Context& context, const Options& options) {
   return {options.slots, requests, kThroughputFactor * requests};
 }
 
-void measure(Contest& contest, const Volume& volume, std::size_t repetitions, Report& report) {
-  Meter weft("weft", *contest.weft, contest.exchange);
-  if (contest.raw == nullptr) {
-    for (std::size_t i = 0; i < repetitions; ++i) report.weft.push_back(weft.measure(volume));
-    return;
-  }
-  Meter raw("the raw twin", *contest.raw, contest.exchange);
+/// Measures both sides in turns. Who goes first changes, so that neither has the warmer GPU throughout.
+template <class Measure>
+void alternate(std::size_t repetitions, Report& report, bool has_raw, const Measure& measure) {
   for (std::size_t i = 0; i < repetitions; ++i) {
-    // Who goes first changes, so that neither has the warmer GPU throughout.
-    if (i % 2 == 0) report.raw.push_back(raw.measure(volume));
-    report.weft.push_back(weft.measure(volume));
-    if (i % 2 == 1) report.raw.push_back(raw.measure(volume));
+    if (has_raw && i % 2 == 0) report.raw.push_back(measure(false));
+    report.weft.push_back(measure(true));
+    if (has_raw && i % 2 == 1) report.raw.push_back(measure(false));
   }
+}
+
+void measure_requests(const weft::Context& context, const Options& options, Report& report) {
+  const bool is_line = options.work == "line";
+  Contest contest = is_line ? line_contest(context, options) : digits_contest(context, options);
+  const Volume volume = volume_of(context, options);
+  report.parameters = {{is_line ? "nodes" : "batch", is_line ? options.nodes : options.batch},
+                       {"bytes_in", contest.exchange.input_floats() * sizeof(float)},
+                       {"bytes_out", contest.exchange.answer_floats() * sizeof(float)},
+                       {"slots", options.slots},
+                       {"repetitions", options.repetitions},
+                       {"latency_requests", volume.latency_requests},
+                       {"throughput_requests", volume.throughput_requests}};
+  Meter weft("weft", *contest.weft, contest.exchange);
+  std::optional<Meter> raw;
+  if (contest.raw != nullptr) raw.emplace("the raw twin", *contest.raw, contest.exchange);
+  alternate(options.repetitions, report, raw.has_value(),
+            [&](bool is_weft) { return (is_weft ? weft : *raw).measure(volume); });
+}
+
+void measure_preparation(const weft::Context& context, const Options& options, Report& report) {
+  report.figures = kPrepareFigures;
+  report.parameters = {{"nodes", options.nodes}, {"slots", options.slots}, {"repetitions", options.repetitions}};
+  const weft::ModelFragment fragment = make_line(context, options.nodes);
+  const Exchange exchange = line_exchange(options.nodes);
+  const Preparation weft = [&] { return std::make_unique<WeftRunner>(fragment.prepare({.slots = options.slots})); };
+  Preparation raw;
+#if WEFT_CUDA
+  constexpr std::uint32_t kThreads = 4;  // Beyond which instantiating gets no faster.
+  if (is_gpu(context)) {
+    raw = [&] {
+      return raw_line(context.device().ordinal, options.nodes, options.slots, std::min(kThreads, options.slots));
+    };
+  }
+#endif
+  const auto measure = [&](bool is_weft) {
+    return measure_prepare(is_weft ? "weft" : "the raw twin", is_weft ? weft : raw, exchange, options.nodes,
+                           options.slots);
+  };
+  static_cast<void>(measure(true));  // What the driver does once a process.
+  alternate(options.repetitions, report, raw != nullptr, measure);
 }
 
 void append(const std::string& path, const std::string& lines) {
@@ -110,18 +150,8 @@ void append(const std::string& path, const std::string& lines) {
 
 int run(weft::Device device, const Options& options) {
   const weft::Context context = weft::Context::open(device);
-  const bool is_line = options.work == "line";
-  Contest contest = is_line ? make_line(context, options) : make_digits(context, options);
-  const Volume volume = volume_of(context, options);
   Report report{.work = options.work, .parameters = {}, .machine = describe_machine(context), .weft = {}, .raw = {}};
-  report.parameters = {{is_line ? "nodes" : "batch", is_line ? options.nodes : options.batch},
-                       {"bytes_in", contest.exchange.input_floats() * sizeof(float)},
-                       {"bytes_out", contest.exchange.answer_floats() * sizeof(float)},
-                       {"slots", options.slots},
-                       {"repetitions", options.repetitions},
-                       {"latency_requests", volume.latency_requests},
-                       {"throughput_requests", volume.throughput_requests}};
-  measure(contest, volume, options.repetitions, report);
+  (options.work == "prepare" ? measure_preparation : measure_requests)(context, options, report);
   const std::string text = to_text(report);
   fmt::print("{}", text);
   if (!options.json.empty()) append(options.json, to_json_lines(report));
@@ -135,14 +165,18 @@ int main(int argc, char** argv) {
       "Measures weft beside hand-written CUDA of the same work, in turns in one process. Every answer is checked; a "
       "run\n"
       "with a wrong one prints no figure. On the host device there is no twin.\n"
-      "digits: the model of --data. line: a chain of kernels that scale 1024 floats, 4 KiB in and out.",
+      "digits: the model of --data. line: a chain of kernels that scale 1024 floats, 4 KiB in and out. prepare: until "
+      "all\n"
+      "slots of such a line are ready.",
       "weft-bench");
   Options options;
-  app.add_option("work", options.work, "digits or line")->required()->check(CLI::IsMember({"digits", "line"}));
+  app.add_option("work", options.work, "digits, line or prepare")
+      ->required()
+      ->check(CLI::IsMember({"digits", "line", "prepare"}));
   const weft::tools::DeviceOption device(app, "auto");
   weft::tools::add_slots_option(app, options.slots);
   app.add_option("--batch", options.batch, "digits: images of a request")->capture_default_str();
-  app.add_option("--nodes", options.nodes, "line: kernels of a request")->capture_default_str();
+  app.add_option("--nodes", options.nodes, "line, prepare: kernels of a request")->capture_default_str();
   app.add_option("--repetitions", options.repetitions, "How often each side is measured")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();

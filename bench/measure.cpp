@@ -40,6 +40,13 @@ Sample Meter::measure(const Volume& volume) {
           round_trip.p99, submit_cpu.p50, submit_cpu.p90, submit_cpu.p99, measure_throughput(volume)};
 }
 
+void Meter::require_answers(std::size_t requests) {
+  for (std::size_t i = 0; i < requests; ++i) {
+    start();
+    finish();
+  }
+}
+
 void Meter::measure_latency(std::size_t requests, Times& times) {
   for (Durations* durations : {&times.latency, &times.round_trip, &times.submit_cpu}) durations->reserve(requests);
   for (std::size_t i = 0; i < requests; ++i) {

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace weft::bench {
 
@@ -16,7 +18,8 @@ struct Figure {
   const char* about;
 };
 
-inline constexpr std::array kFigures{
+/// Of requests.
+inline constexpr std::array kRequestFigures{
     Figure{"latency_p50", "us", "one in flight, submit to answer, p50"},
     Figure{"latency_p90", "us", "one in flight, submit to answer, p90"},
     Figure{"latency_p99", "us", "one in flight, submit to answer, p99"},
@@ -30,7 +33,7 @@ inline constexpr std::array kFigures{
 };
 
 /// One repetition: a value for each figure.
-using Sample = std::array<double, kFigures.size()>;
+using Sample = std::vector<double>;
 
 struct Volume {
   std::size_t in_flight = 0;
@@ -44,8 +47,10 @@ class Meter {
   /// `name` is for messages. Borrows `runner` and `exchange`.
   Meter(std::string name, Runner& runner, const Exchange& exchange);
 
-  /// Errors: `failed` for a wrong answer.
+  /// Values for kRequestFigures. Errors: `failed` for a wrong answer.
   [[nodiscard]] Sample measure(const Volume& volume);
+  /// Sends `requests`, one in flight, and times nothing. Errors: as `measure`.
+  void require_answers(std::size_t requests);
 
  private:
   struct Times;

@@ -57,9 +57,12 @@ cudaGraphNode_t RawGraph::kernel(const void* function, dim3 grid, dim3 block,
   params.gridDim = grid;
   params.blockDim = block;
   params.kernelParams = values.data();
-  cudaGraphNode_t node = nullptr;
-  cuda_check(cudaGraphAddKernelNode(&node, graph_.get(), after.data(), after.size(), &params));
-  return node;
+  if (next_ < nodes_.size()) {
+    cuda_check(cudaGraphKernelNodeSetParams(nodes_[next_], &params));
+  } else {
+    cuda_check(cudaGraphAddKernelNode(&nodes_.emplace_back(), graph_.get(), after.data(), after.size(), &params));
+  }
+  return nodes_[next_++];
 }
 
 cudaGraphNode_t RawGraph::zero(float* to, std::size_t floats) {
@@ -68,9 +71,12 @@ cudaGraphNode_t RawGraph::zero(float* to, std::size_t floats) {
   params.elementSize = sizeof(float);
   params.width = floats;
   params.height = 1;
-  cudaGraphNode_t node = nullptr;
-  cuda_check(cudaGraphAddMemsetNode(&node, graph_.get(), nullptr, 0, &params));
-  return node;
+  if (next_ < nodes_.size()) {
+    cuda_check(cudaGraphMemsetNodeSetParams(nodes_[next_], &params));
+  } else {
+    cuda_check(cudaGraphAddMemsetNode(&nodes_.emplace_back(), graph_.get(), nullptr, 0, &params));
+  }
+  return nodes_[next_++];
 }
 
 CudaHandle<cudaGraphExec_t> RawGraph::instantiate() const {

@@ -55,7 +55,8 @@ class ShippedKernel {
   const void* function_ = nullptr;
 };
 
-/// A graph, built node by node.
+/// A graph, built node by node. After `rewind` the same sequence of calls sets the parameters of the nodes that are
+/// there in place of adding nodes.
 class RawGraph {
  public:
   using Nodes = std::vector<cudaGraphNode_t>;
@@ -67,10 +68,14 @@ class RawGraph {
                          const Nodes& after);
   cudaGraphNode_t zero(float* to, std::size_t floats);
 
+  void rewind() noexcept { next_ = 0; }
+
   [[nodiscard]] CudaHandle<cudaGraphExec_t> instantiate() const;
 
  private:
   CudaHandle<cudaGraph_t> graph_;
+  Nodes nodes_;
+  std::size_t next_ = 0;
 };
 
 }  // namespace weft::bench

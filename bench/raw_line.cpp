@@ -7,7 +7,7 @@
 
 namespace weft::bench {
 
-std::unique_ptr<Runner> raw_line(std::uint32_t gpu, std::uint32_t nodes, std::uint32_t slots) {
+std::unique_ptr<Runner> raw_line(std::uint32_t gpu, std::uint32_t nodes, std::uint32_t slots, std::uint32_t threads) {
   cuda_check(cudaSetDevice(static_cast<int>(gpu)));
   const auto scale = std::make_shared<const ShippedKernel>(kernels::scale_spec());
   const RecordRaw record = [scale, nodes](RawGraph& graph, const float* input, cudaGraphNode_t copied_in) {
@@ -26,7 +26,7 @@ std::unique_ptr<Runner> raw_line(std::uint32_t gpu, std::uint32_t nodes, std::ui
     }
     return model;
   };
-  return std::make_unique<RawRunner>(kLineFloats, kLineFloats, slots, record);
+  return std::make_unique<RawRunner>(kLineFloats, kLineFloats, slots, record, threads);
 }
 
 }  // namespace weft::bench

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <span>
 #include <utility>
 
@@ -31,7 +32,7 @@ CudaHandle<cudaStream_t> create_stream() {
 }  // namespace
 
 struct RawRunner::Slot {
-  Slot(std::size_t floats_in, std::size_t floats_out, const RecordRaw& record)
+  Slot(std::size_t floats_in, std::size_t floats_out)
       : input_floats(floats_in),
         answer_floats(floats_out),
         answer_offset(whole_lines(floats_in * sizeof(float))),
@@ -39,14 +40,13 @@ struct RawRunner::Slot {
         staging(pinned(flag_offset + kLine)),
         input(device_floats(floats_in)),
         counter(device_floats(sizeof(std::uint64_t) / sizeof(float))),
-        stream(create_stream()) {
-    build(record);
-  }
+        stream(create_stream()) {}
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   ~Slot() { cudaStreamSynchronize(stream.get()); }
 
-  void build(const RecordRaw& record) {
+  /// `graph` is new, or rewound and of another slot's model.
+  void build(RawGraph& graph, const RecordRaw& record) {
     constexpr std::uint32_t kCopyThreads = 256;
     constexpr std::uint32_t kMaxThreads = 1024;
     constexpr std::uint32_t kVector = 4;
@@ -71,8 +71,6 @@ struct RawRunner::Slot {
                  {&answer, &model.answer, &out_floats, &count, &flag}, {model.last});
     executable = graph.instantiate();
     cuda_check(cudaGraphUpload(executable.get(), stream.get()));
-    // What filled the memory ran on the default stream, which the slot's does not wait for.
-    cuda_check(cudaDeviceSynchronize());
   }
 
   [[nodiscard]] std::span<float> input_span() const { return {reinterpret_cast<float*>(staging.get()), input_floats}; }
@@ -100,15 +98,32 @@ struct RawRunner::Slot {
   DeviceFloats counter;  // One 64-bit word.
   RawModel model;
   CudaHandle<cudaStream_t> stream;
-  RawGraph graph;
   CudaHandle<cudaGraphExec_t> executable;
   std::uint64_t runs = 0;
 };
 
-RawRunner::RawRunner(std::size_t input_floats, std::size_t answer_floats, std::uint32_t slots, RecordRaw record)
+RawRunner::RawRunner(std::size_t input_floats, std::size_t answer_floats, std::uint32_t slots, RecordRaw record,
+                     std::uint32_t threads)
     : record_(std::move(record)) {
-  for (std::uint32_t i = 0; i < slots; ++i)
-    slots_.push_back(std::make_unique<Slot>(input_floats, answer_floats, record_));
+  for (std::uint32_t i = 0; i < slots; ++i) slots_.push_back(std::make_unique<Slot>(input_floats, answer_floats));
+  int gpu = 0;
+  cuda_check(cudaGetDevice(&gpu));
+  // Each thread builds one graph and points it at one of its slots after another.
+  const auto build_share = [&](std::uint32_t thread) {
+    cuda_check(cudaSetDevice(gpu));
+    RawGraph graph;
+    for (std::uint32_t i = thread; i < slots; i += threads) {
+      graph.rewind();
+      slots_[i]->build(graph, record_);
+    }
+  };
+  std::vector<std::future<void>> others;
+  for (std::uint32_t thread = 1; thread < threads; ++thread)
+    others.push_back(std::async(std::launch::async, build_share, thread));
+  build_share(0);
+  for (std::future<void>& other : others) other.get();
+  // What filled the memory ran on the default stream, which the slots' do not wait for.
+  cuda_check(cudaDeviceSynchronize());
 }
 
 RawRunner::~RawRunner() = default;

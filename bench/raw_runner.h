@@ -18,14 +18,16 @@ struct RawModel {
   cudaGraphNode_t last{};   ///< Everything of the model comes before it.
 };
 
-/// Adds the model behind `copied_in`, which fills `input`. Called once a slot; what it captures lives as long as the
-/// slots.
+/// Adds the model behind `copied_in`, which fills `input`. Called once a slot, by several threads; what it captures
+/// lives as long as the slots.
 using RecordRaw = std::function<RawModel(RawGraph& graph, const float* input, cudaGraphNode_t copied_in)>;
 
 /// Slots of a stream, an executable, pinned memory and a flag each.
 class RawRunner final : public Runner {
  public:
-  RawRunner(std::size_t input_floats, std::size_t answer_floats, std::uint32_t slots, RecordRaw record);
+  /// Makes the slots on this many threads.
+  RawRunner(std::size_t input_floats, std::size_t answer_floats, std::uint32_t slots, RecordRaw record,
+            std::uint32_t threads = 1);
   ~RawRunner() override;
 
   [[nodiscard]] std::span<float> acquire() override;

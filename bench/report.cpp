@@ -59,15 +59,15 @@ Json header(const Report& report, const char* side) {
 Json side_line(const Report& report, const char* side, const std::vector<Sample>& samples) {
   Json line = header(report, side);
   const char* prefix = report.raw.empty() ? "host_" : "";
-  for (std::size_t i = 0; i < kFigures.size(); ++i)
-    line[fmt::format("{}{}_{}", prefix, kFigures[i].name, kFigures[i].unit)] = json_of(of(samples, i));
+  for (std::size_t i = 0; i < report.figures.size(); ++i)
+    line[fmt::format("{}{}_{}", prefix, report.figures[i].name, report.figures[i].unit)] = json_of(of(samples, i));
   return line;
 }
 
 Json ratio_line(const Report& report) {
   Json line = header(report, "weft/raw");
-  for (std::size_t i = 0; i < kFigures.size(); ++i)
-    line[fmt::format("{}_ratio", kFigures[i].name)] = json_of(ratio_of(report, i));
+  for (std::size_t i = 0; i < report.figures.size(); ++i)
+    line[fmt::format("{}_ratio", report.figures[i].name)] = json_of(ratio_of(report, i));
   return line;
 }
 
@@ -87,16 +87,16 @@ std::string to_text(const Report& report) {
   text += fmt::format("\nmedian of {} repetitions (least..most), us where it is a time\n", report.weft.size());
   if (report.raw.empty()) {
     text += fmt::format("{}: times of its CPU code, with no hand-written twin to hold them to\n", kNotAGpu);
-    for (std::size_t i = 0; i < kFigures.size(); ++i) {
-      text += fmt::format("{:<48}{} on the {}\n", kFigures[i].about,
-                          text_of(of(report.weft, i), digits_of(kFigures[i])), kNotAGpu);
+    for (std::size_t i = 0; i < report.figures.size(); ++i) {
+      text += fmt::format("{:<48}{} on the {}\n", report.figures[i].about,
+                          text_of(of(report.weft, i), digits_of(report.figures[i])), kNotAGpu);
     }
     return text;
   }
   text += row_format("", "weft/raw", "weft", "raw");
-  for (std::size_t i = 0; i < kFigures.size(); ++i) {
-    const int digits = digits_of(kFigures[i]);
-    text += row_format(kFigures[i].about, text_of(ratio_of(report, i), 3), text_of(of(report.weft, i), digits),
+  for (std::size_t i = 0; i < report.figures.size(); ++i) {
+    const int digits = digits_of(report.figures[i]);
+    text += row_format(report.figures[i].about, text_of(ratio_of(report, i), 3), text_of(of(report.weft, i), digits),
                        text_of(of(report.raw, i), digits));
   }
   return text;

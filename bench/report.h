@@ -4,6 +4,7 @@
 #include "measure.h"
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,9 +13,10 @@ namespace weft::bench {
 
 /// All repetitions of one work. Without a twin `raw` is empty.
 struct Report {
-  std::string work;                                               ///< "line" or "digits".
+  std::string work;                                               ///< "line", "digits" or "prepare".
   std::vector<std::pair<std::string, std::uint64_t>> parameters;  ///< Slots, nodes, requests and so on.
   Facts machine;
+  std::span<const Figure> figures = kRequestFigures;  ///< What each sample holds.
   std::vector<Sample> weft;
   std::vector<Sample> raw;
 };

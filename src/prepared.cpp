@@ -240,32 +240,37 @@ std::span<std::byte> ModelSlot::input_bytes(std::size_t index, DType dtype) {
 
 std::size_t ModelSlot::input_index(const Region& region) const { return require(pool_, "slot").input_index(region); }
 
-Inference ModelSlot::launch(Side side, std::span<const DeviceTensor> inputs, SubmitOptions options) {
-  Slot& slot = pool_->slot(slot_);
+std::size_t ModelSlot::find_form(Side inputs, SubmitOptions& options) const {
   if (!options.into.empty()) {
     if (options.outputs == Side::host) refuse("Outputs on the host are not copied into tensors; state one of the two.");
-    require_count("output tensors", options.into.size(), slot.plan().outputs);
+    require_count("output tensors", options.into.size(), pool_->slot(slot_).plan().outputs);
     options.outputs = Side::device;
   }
-  const std::size_t form = pool_->find_form(side, options.outputs);
-  const std::uint64_t run = slot.launch(form, inputs, options.into);
+  return pool_->find_form(inputs, options.outputs);
+}
+
+Inference ModelSlot::launch(std::size_t form, std::span<const DeviceTensor> inputs, SubmitOptions options) {
+  const std::uint64_t run = pool_->slot(slot_).launch(form, inputs, options.into);
   return {std::move(pool_), slot_, form, run, std::move(options.into)};
 }
 
 Inference ModelSlot::submit(SubmitOptions options) && {
   static_cast<void>(require(pool_, "slot"));
-  return launch(Side::host, {}, std::move(options));
+  const std::size_t form = find_form(Side::host, options);
+  return launch(form, {}, std::move(options));
 }
 
 Inference ModelSlot::submit(const std::vector<DeviceTensor>& inputs, SubmitOptions options) && {
   require_count("tensors", inputs.size(), require(pool_, "slot").slot(slot_).plan().inputs);
-  return launch(Side::device, inputs, std::move(options));
+  const std::size_t form = find_form(Side::device, options);
+  return launch(form, inputs, std::move(options));
 }
 
 Inference ModelSlot::submit_host(std::span<const std::span<const std::byte>> inputs, SubmitOptions options) && {
   const Slot& slot = require(pool_, "slot").slot(slot_);
   const SlotPlan& plan = slot.plan();
   require_count("spans", inputs.size(), plan.inputs);
+  const std::size_t form = find_form(Side::host, options);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const SlotTensor& input = require_host_tensor("input", plan, plan.inputs, i, plan.inputs[i].desc.dtype());
     if (inputs[i].size() != input.desc.bytes()) {
@@ -275,7 +280,7 @@ Inference ModelSlot::submit_host(std::span<const std::span<const std::byte>> inp
   }
   for (std::size_t i = 0; i < inputs.size(); ++i)
     std::memcpy(slot.host_bytes(plan.inputs[i]).data(), inputs[i].data(), inputs[i].size());
-  return launch(Side::host, {}, std::move(options));
+  return launch(form, {}, std::move(options));
 }
 
 PreparedModel::PreparedModel(std::shared_ptr<SlotPool> pool) noexcept : pool_(std::move(pool)) {}

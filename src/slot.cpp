@@ -27,16 +27,16 @@ bool overlap(DeviceAddress a, std::uint64_t a_bytes, DeviceAddress b, std::uint6
 
 }  // namespace
 
-Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::shared_ptr<const PinnedBuffer> pinned,
-           std::uint64_t pinned_offset, const PrepareOptions& options)
+Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, PinnedPart pinned, PinnedPart word,
+           const PrepareOptions& options)
     : context_(context),
       plan_(std::move(plan)),
       pinned_(std::move(pinned)),
-      pinned_offset_(pinned_offset),
-      lane_(std::make_shared<Lane>(context.domain()->api(), pinned_, host_address(plan_->word),
+      word_(std::move(word)),
+      lane_(std::make_shared<Lane>(context.domain()->api(), word_.page, word_.host(),
                                    fmt::format("graph \"{}\"", plan_->forms.front().graph.title), options.spin)),
       retirement_(1) {
-  retirement_.front() = {lane_, 0, pinned_, plan_->run_owners};
+  retirement_.front() = {lane_, 0, pinned_.page, plan_->run_owners};
   place(options.separate_allocations);
   requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
   if (plan_->has_device_inputs()) write_table(plan_->input_table, plan_->inputs, true);
@@ -51,7 +51,7 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::sha
 Slot::~Slot() {
   for (const auto& memory : exposed_) {
     context_.sequencer().precede(*memory, lane_->stream());
-    if (memory->placement() == Placement::shared) context_.retire_behind(*memory, pinned_);
+    if (memory->placement() == Placement::shared) context_.retire_behind(*memory, pinned_.page);
   }
   // Asked before the frees below join the stream: they use nothing of what a run uses, and neither does the zeroing.
   const bool is_running =
@@ -109,10 +109,6 @@ std::uint64_t Slot::launch(std::size_t form, std::span<const DeviceTensor> input
 
 std::span<std::byte> Slot::host_bytes(const SlotTensor& tensor) const noexcept {
   return {host_address(tensor.host.allocation) + tensor.host.offset, tensor.desc.bytes()};
-}
-
-std::byte* Slot::host_address(std::uint32_t allocation) const noexcept {
-  return pinned_->host() + pinned_offset_ + plan_->pinned.offsets[allocation];
 }
 
 // The half of each entry that is the same in every run.
@@ -218,7 +214,7 @@ void Slot::place(bool separate_allocations) {
     } else if (allocations[i].memory != nullptr) {
       addresses_[i] = allocations[i].memory->address();
     } else if (allocations[i].placement == Placement::shared) {
-      addresses_[i] = pinned_->device() + pinned_offset_ + plan_->pinned.offsets[i];
+      addresses_[i] = i == plan_->word ? word_.device() : pinned_.device() + plan_->pinned.offsets[i];
     } else if (separate_allocations) {
       addresses_[i] =
           allocate(fmt::format("\"{}\" of {}", allocations[i].label, arena_name), allocations[i].bytes, kCanaryBytes);

@@ -21,15 +21,24 @@
 
 namespace weft {
 
+/// A slot's part of pinned memory that the slots of a pool share.
+struct PinnedPart {
+  std::shared_ptr<const PinnedBuffer> page;  ///< Null where the slots need none.
+  std::uint64_t offset = 0;
+
+  [[nodiscard]] std::byte* host() const noexcept { return page->host() + offset; }
+  [[nodiscard]] DeviceAddress device() const noexcept { return page->device() + offset; }
+};
+
 /// One bounded request in flight: a lane, private memory, and an executable for each request form.
 ///
 /// `try_reserve`, `share` and `release` are thread-safe; everything between them belongs to who reserved the slot.
 class Slot {
  public:
-  /// `pinned` is the slot's part of the pool's pinned memory, plan->pinned.reserved bytes. Work may still be queued on
-  /// the slot's stream afterwards: see `settle`.
-  Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::shared_ptr<const PinnedBuffer> pinned,
-       std::uint64_t pinned_offset, const PrepareOptions& options);
+  /// `pinned` has plan->pinned.reserved bytes. `word` has kWordBytes, apart: who asks for a completion keeps its page,
+  /// and no more. Work may still be queued on the slot's stream afterwards: see `settle`.
+  Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, PinnedPart pinned, PinnedPart word,
+       const PrepareOptions& options);
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   /// Does not wait: memory is freed behind the last run, and the context keeps what that run uses until then.
@@ -67,7 +76,9 @@ class Slot {
  private:
   [[nodiscard]] bool has_drained() const noexcept;
   /// Its memory in the host's view; for pinned allocations.
-  [[nodiscard]] std::byte* host_address(std::uint32_t allocation) const noexcept;
+  [[nodiscard]] std::byte* host_address(std::uint32_t allocation) const noexcept {
+    return pinned_.host() + plan_->pinned.offsets[allocation];
+  }
   [[nodiscard]] DeviceAddress allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary);
   void place(bool separate_allocations);
   void expose_outputs();
@@ -80,8 +91,8 @@ class Slot {
 
   ContextState& context_;  // Not owned; the pool keeps it alive.
   std::shared_ptr<const SlotPlan> plan_;
-  std::shared_ptr<const PinnedBuffer> pinned_;
-  std::uint64_t pinned_offset_;
+  PinnedPart pinned_;
+  PinnedPart word_;
   std::shared_ptr<Lane> lane_;
   Retirement retirement_;                 // Made with the slot, so that giving it up cannot fail.
   std::vector<DeviceMemory> memory_;      // The arena, or one a region.

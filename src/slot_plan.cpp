@@ -188,7 +188,8 @@ class SlotPlanner {
     std::vector<std::uint64_t> pinned(plan_.allocations.size(), 0);
     for (std::size_t i = 0; i < plan_.allocations.size(); ++i) {
       const Allocation& allocation = plan_.allocations[i];
-      if (allocation.is_private()) (allocation.placement == Placement::device ? device : pinned)[i] = allocation.bytes;
+      if (!allocation.is_private() || i == plan_.word) continue;
+      (allocation.placement == Placement::device ? device : pinned)[i] = allocation.bytes;
     }
     plan_.device = plan_arena(device);
     plan_.pinned = plan_arena(pinned);

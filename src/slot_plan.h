@@ -45,7 +45,7 @@ struct SlotPlan {
   std::vector<SlotTensor> outputs;
   std::uint32_t input_table = 0;   ///< Allocation of the entries that device inputs are copied by; see own::CopyEntry.
   std::uint32_t output_table = 0;  ///< The same of device outputs.
-  std::uint32_t word = 0;          ///< Allocation of the completion word.
+  std::uint32_t word = 0;          ///< Allocation of the completion word, which stands in neither arena.
   std::vector<TrackedUse> uses;    ///< What every run does to memory outside the slot.
   /// Weights and code: what a run needs until it has ended, whoever has gone. None of them keeps the context, which
   /// keeps them then; memory outside the slot does, and itself ends behind what is in flight on it.

@@ -60,13 +60,19 @@ SlotPool::SlotPool(const Context& context, const PrepareOptions& options,
   options_.separate_allocations = options_.separate_allocations || environment_separates_allocations();
   ContextState& state = *ContextAccess::state(context_);
   state.reap();
-  const auto pinned = std::make_shared<const PinnedBuffer>(state.domain(), pinned_bytes(plans), "staging");
+  const std::uint64_t staging = pinned_bytes(plans);
+  const auto words =
+      std::make_shared<const PinnedBuffer>(state.domain(), kWordBytes * plans.size(), "the completion words");
+  PinnedPart pinned;
+  if (staging > 0) pinned.page = std::make_shared<const PinnedBuffer>(state.domain(), staging, "staging");
   slots_.reserve(plans.size());
-  std::uint64_t offset = 0;
   for (const auto& plan : plans) {
     in_context([&] { return fmt::format("preparing slot {} of {}", slots_.size(), plans.size()); },
-               [&] { slots_.push_back(std::make_unique<Slot>(state, plan, pinned, offset, options_)); });
-    offset += plan->pinned.reserved;
+               [&] {
+                 const PinnedPart word{words, kWordBytes * slots_.size()};
+                 slots_.push_back(std::make_unique<Slot>(state, plan, pinned, word, options_));
+               });
+    pinned.offset += plan->pinned.reserved;
   }
   odd_slots_ = make_executables(state.domain()->api(), slots_);
   for (const auto& slot : slots_) slot->settle();

@@ -66,7 +66,8 @@ struct NodeCounts {
 struct SubmitOptions {
   /// Where the outputs go. Empty: as the first listed form says that takes the inputs.
   std::optional<Side> outputs = {};
-  /// Device outputs: tensors in memory that they are copied to, one for each or none. They may be the request's inputs,
+  /// Device outputs: tensors in memory that they are copied to, one for each or none. (A bare `{.into = {t}}` is a list
+  /// of tensors to GCC 12: write `SubmitOptions{.into = {t}}`.) They may be the request's inputs,
   /// and must not overlap one another. Without any the outputs stay in the slot, and lease it.
   std::vector<DeviceTensor> into = {};
 };
@@ -187,7 +188,9 @@ class WEFT_API ModelSlot {
   ModelSlot(std::shared_ptr<SlotPool> pool, std::uint32_t slot) noexcept;
   [[nodiscard]] std::span<std::byte> input_bytes(std::size_t index, DType dtype);
   [[nodiscard]] std::size_t input_index(const Region& region) const;
-  [[nodiscard]] Inference launch(Side side, std::span<const DeviceTensor> inputs, SubmitOptions options);
+  /// Position of the form for these inputs and the outputs of `options`, which it completes.
+  [[nodiscard]] std::size_t find_form(Side inputs, SubmitOptions& options) const;
+  [[nodiscard]] Inference launch(std::size_t form, std::span<const DeviceTensor> inputs, SubmitOptions options);
 
   std::shared_ptr<SlotPool> pool_;
   std::uint32_t slot_ = 0;

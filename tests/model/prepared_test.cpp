@@ -318,7 +318,7 @@ TEST_CASE("A slot takes one stream and one event and one arena whatever the numb
   CHECK(counting->count(Verb::create_stream) == 3);
   CHECK(counting->count(Verb::create_event) == 3);  // What other streams wait for, one a slot.
   CHECK(counting->count(Verb::allocate) == 3);
-  CHECK(counting->count(Verb::allocate_pinned) == 1);
+  CHECK(counting->count(Verb::allocate_pinned) == 1);  // The words: there is nothing to stage.
   CHECK(test.context.memory().requested.live_bytes == std::uint64_t{3} * 512 * 4);
 }
 

@@ -465,7 +465,7 @@ TEST_CASE("Host outputs and device outputs of one pool are not mistaken for one 
   check_refused([&] { static_cast<void>(slot.input(model.x)); },
                 "The input 0 stays in device memory: the model is not prepared for inputs on the host.");
   check_refused([&] { static_cast<void>(std::move(slot).submit_host(spans({input}))); },
-                "The input 0 stays in device memory: the model is not prepared for inputs on the host.");
+                "The model is not prepared for host inputs; PrepareOptions::forms lists what it is prepared for.");
   Inference other = std::move(slot).submit({ready(pool.context(), input)});
   check_refused([&] { static_cast<void>(other.output(model.y)); },
                 "The output 0 stays in device memory: the model is not prepared for outputs on the host.");

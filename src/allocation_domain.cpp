@@ -1,5 +1,6 @@
 #include "allocation_domain.h"
 
+#include "reclaim.h"
 #include "refusal.h"
 #include <weft/error.h>
 #include <weft/plan/arena.h>
@@ -34,6 +35,14 @@ AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator all
       stream_(create_stream(api_)),
       allocator_(std::move(allocator)),
       budget_(std::move(budget)) {}
+
+AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api) noexcept : api_(std::move(api)) {}
+
+MemoryReservation AllocationDomain::charge(std::uint64_t bytes, Shortage shortage) const {
+  if (!budget_) return {};
+  const auto take = [&] { return budget_->reserve(bytes); };
+  return shortage == Shortage::reclaim ? take_or_reclaim(take) : take();
+}
 
 DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes) {
   if (!allocator_.allocate) {

@@ -4,6 +4,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -26,6 +27,12 @@ MemoryReservation& MemoryReservation::operator=(MemoryReservation&& other) noexc
   std::swap(state_, taken.state_);
   std::swap(bytes_, taken.bytes_);
   return *this;
+}
+
+MemoryReservation MemoryReservation::split(std::uint64_t bytes) noexcept {
+  const std::uint64_t part = std::min(bytes, bytes_);
+  bytes_ -= part;
+  return {state_, part};
 }
 
 MemoryReservation::~MemoryReservation() {

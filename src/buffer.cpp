@@ -49,10 +49,13 @@ bool try_map(TrackedMemory& memory, Access access) {
 ReadGuard::ReadGuard(std::shared_ptr<TrackedMemory> memory, std::span<const std::byte> bytes) noexcept
     : memory_(std::move(memory)), bytes_(bytes) {}
 
+ReadGuard::ReadGuard(ReadGuard&& other) noexcept
+    : memory_(std::move(other.memory_)), bytes_(std::exchange(other.bytes_, {})) {}
+
 ReadGuard& ReadGuard::operator=(ReadGuard&& other) noexcept {
-  const ReadGuard replaced(std::move(*this));
-  memory_ = std::move(other.memory_);
-  bytes_ = other.bytes_;
+  ReadGuard taken(std::move(other));  // Takes this one's hold away with it.
+  std::swap(memory_, taken.memory_);
+  std::swap(bytes_, taken.bytes_);
   return *this;
 }
 
@@ -63,10 +66,13 @@ ReadGuard::~ReadGuard() {
 WriteGuard::WriteGuard(std::shared_ptr<TrackedMemory> memory, std::span<std::byte> bytes) noexcept
     : memory_(std::move(memory)), bytes_(bytes) {}
 
+WriteGuard::WriteGuard(WriteGuard&& other) noexcept
+    : memory_(std::move(other.memory_)), bytes_(std::exchange(other.bytes_, {})) {}
+
 WriteGuard& WriteGuard::operator=(WriteGuard&& other) noexcept {
-  const WriteGuard replaced(std::move(*this));
-  memory_ = std::move(other.memory_);
-  bytes_ = other.bytes_;
+  WriteGuard taken(std::move(other));  // Takes this one's hold away with it.
+  std::swap(memory_, taken.memory_);
+  std::swap(bytes_, taken.bytes_);
   return *this;
 }
 

@@ -50,7 +50,7 @@ ZeroedMemory allocate_zeroed(const std::shared_ptr<ContextState>& context, std::
                      Placement::shared);
   context->reap();
   const bool on_device = options.placement == Placement::device;
-  const TransferLane* lane = on_device ? &context->transfers().lane() : nullptr;
+  const TransferLane* lane = on_device ? &context->transfers().fresh_lane() : nullptr;
   const auto storage =
       std::make_shared<BufferStorage>(context, on_device ? lane->stream() : StreamHandle::none, bytes, options);
   ZeroedMemory zeroed{BufferStorage::track(storage), {}};

@@ -4,6 +4,7 @@
 #include "device/registry.h"
 #include "device_tensor_access.h"
 #include "error_context.h"
+#include "reclaim.h"
 #include "refusal.h"
 #include <weft/buffer.h>
 #include <weft/context.h>
@@ -66,8 +67,10 @@ Context::Context(std::shared_ptr<ContextState> state) noexcept : state_(std::mov
 Context Context::open(Device device, ContextOptions options) {
   if (static_cast<bool>(options.allocator.allocate) != static_cast<bool>(options.allocator.release))
     refuse("The context's allocator has one of allocate and release; it needs both or neither.");
-  return Context(std::make_shared<ContextState>(device, open_device(device), std::move(options.allocator),
-                                                std::move(options.budget)));
+  auto state = std::make_shared<ContextState>(device, open_device(device), std::move(options.allocator),
+                                              std::move(options.budget));
+  add_reclaimer(state);
+  return Context(std::move(state));
 }
 
 Device Context::device() const noexcept { return state_->device(); }
@@ -108,10 +111,10 @@ DeviceTensor Context::upload(const HostTensor& tensor) const {
                       }
                       if (tensor.desc.is_empty()) return DeviceTensorAccess::in_memory(tensor.desc, nullptr, 0, {});
                       Transfers& transfers = state_->transfers();
-                      const TransferLane& lane = transfers.lane();
+                      const TransferLane& lane = transfers.fresh_lane();
                       const auto storage = allocate_on(state_, lane, bytes, tensor.label);
                       auto memory = BufferStorage::track(storage);
-                      transfers.stage(lane, memory->address(), tensor.bytes);
+                      transfers.stage(memory->address(), tensor.bytes);
                       const std::array uses{TrackedUse{memory.get(), 0, bytes, Access::write}};
                       Completion uploaded = transfers.submit(lane, uses, {});
                       storage->count_requested();

@@ -53,7 +53,8 @@ void ContextState::retire_behind(TrackedMemory& memory, const std::shared_ptr<co
   if (!memory.may_be_in_flight()) return;
   for (const LaneRun& run : sequencer_.runs(memory)) {
     Retirement retirement(1);
-    retirement.front() = {run.lane, run.run, owner, nullptr};
+    retirement.front() =
+        Retired{.lane = run.lane, .run = run.run, .memory = owner, .charges = nullptr, .code = nullptr};
     retire(std::move(retirement));
   }
 }

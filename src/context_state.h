@@ -3,6 +3,7 @@
 #include "allocation_domain.h"
 #include "lane.h"
 #include "loaded_kernel.h"
+#include "reclaim.h"
 #include "sequencer.h"
 #include "transfer.h"
 #include <weft/budget.h>
@@ -31,14 +32,15 @@ struct Retired {
   /// The last run that uses it, on a lane that others go on using; 0 where all that is queued on the stream does.
   std::uint64_t run = 0;
   std::shared_ptr<const void> memory;
-  std::shared_ptr<const void> code;  // And weights.
+  std::shared_ptr<const void> charges;  ///< Of memory that was given back in the stream's order.
+  std::shared_ptr<const void> code;     // And weights.
 };
 
 /// A list, so that a node made in good time can change hands where nothing may fail.
 using Retirement = std::list<Retired>;
 
 /// What is behind a Context.
-class ContextState : public std::enable_shared_from_this<ContextState> {
+class ContextState final : public Reclaimer, public std::enable_shared_from_this<ContextState> {
  public:
   ContextState(Device device, std::shared_ptr<DeviceApi> api, Allocator allocator, std::optional<MemoryBudget> budget);
   ContextState(const ContextState&) = delete;
@@ -59,7 +61,7 @@ class ContextState : public std::enable_shared_from_this<ContextState> {
   /// Keeps `owner`, on which `memory` depends, until nothing is in flight on it.
   void retire_behind(TrackedMemory& memory, const std::shared_ptr<const void>& owner) noexcept;
   /// Lets go of what has drained by now.
-  void reap() noexcept;
+  void reap() noexcept override;
 
  private:
   Device device_;

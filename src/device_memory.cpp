@@ -33,12 +33,19 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 }
 
 // The members that count and charge go after this: once the memory is given back.
-DeviceMemory::~DeviceMemory() {
+DeviceMemory::~DeviceMemory() { release(); }
+
+void DeviceMemory::release() noexcept {
   if (domain_ != nullptr) domain_->release(stream_, address_, bytes_);
+  domain_ = nullptr;
 }
 
-void DeviceMemory::count_in(const std::shared_ptr<AllocationDomain>& domain) {
-  if (domain->budget() != home_->budget()) charge_ = domain->charge(bytes_);
+std::uint64_t DeviceMemory::uncharged_bytes(const AllocationDomain& domain) const noexcept {
+  return home_ == nullptr || domain.budget() == home_->budget() ? 0 : bytes_;
+}
+
+void DeviceMemory::count_in(const std::shared_ptr<AllocationDomain>& domain, MemoryReservation charge) noexcept {
+  if (domain->budget() != home_->budget()) charge_ = std::move(charge);
   reserved_ = {domain, &AllocationDomain::reserved, bytes_, 1};
   home_ = domain;
 }

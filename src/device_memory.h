@@ -26,9 +26,14 @@ class DeviceMemory {
   [[nodiscard]] DeviceAddress address() const noexcept { return address_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
 
-  /// Counts the memory in another domain of the same device from now on, and charges it to that one's budget. Errors,
-  /// and then nothing has changed: those of MemoryBudget::reserve.
-  void count_in(const std::shared_ptr<AllocationDomain>& domain);
+  /// Bytes that the budget of `domain` is yet to be charged when the memory is counted there.
+  [[nodiscard]] std::uint64_t uncharged_bytes(const AllocationDomain& domain) const noexcept;
+  /// Counts the memory in another domain of the same device from now on; `charge` is of those bytes.
+  void count_in(const std::shared_ptr<AllocationDomain>& domain, MemoryReservation charge) noexcept;
+
+  /// Gives the memory back behind the work queued on its stream; what it is counted and charged as stays until this
+  /// object goes.
+  void release() noexcept;
 
  private:
   std::shared_ptr<AllocationDomain> domain_;  // Whose allocator takes it back.

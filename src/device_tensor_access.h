@@ -11,14 +11,14 @@ namespace weft {
 
 /// Opens a DeviceTensor to the files that submit and record.
 struct DeviceTensorAccess {
-  [[nodiscard]] static DeviceTensor in_graph(TensorDesc desc, std::uint64_t graph, std::uint32_t allocation,
+  [[nodiscard]] static DeviceTensor in_graph(const TensorDesc& desc, std::uint64_t graph, std::uint32_t allocation,
                                              std::uint64_t offset) {
-    return {std::move(desc), graph, allocation, offset};
+    return {desc, graph, allocation, offset};
   }
   /// `memory` is null for an empty tensor.
-  [[nodiscard]] static DeviceTensor in_memory(TensorDesc desc, std::shared_ptr<TrackedMemory> memory,
+  [[nodiscard]] static DeviceTensor in_memory(const TensorDesc& desc, std::shared_ptr<TrackedMemory> memory,
                                               std::uint64_t offset, Completion completion) {
-    return {std::move(desc), std::move(memory), offset, std::move(completion)};
+    return {desc, std::move(memory), offset, std::move(completion)};
   }
 
   [[nodiscard]] static bool is_in_graph(const DeviceTensor& tensor) noexcept { return tensor.graph_ != 0; }

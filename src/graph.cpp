@@ -28,6 +28,8 @@ Location require_place(const GraphState& graph, const char* what, const DeviceTe
     refuse(fmt::format("The {} is a tensor in memory; Graph::bind makes it one of the graph.", what));
   if (DeviceTensorAccess::graph(tensor) != graph.id) refuse(fmt::format("The {} belongs to another graph.", what));
   if (tensor.desc().is_empty()) refuse(fmt::format("The {} is empty: {}.", what, to_string(tensor.desc())));
+  if (!tensor.desc().is_contiguous())
+    refuse(fmt::format("The {} is not contiguous: {}.", what, to_string(tensor.desc())));
   return {DeviceTensorAccess::allocation(tensor), DeviceTensorAccess::offset(tensor)};
 }
 
@@ -114,6 +116,10 @@ void Graph::copy(const DeviceTensor& source, const DeviceTensor& destination) {
   GraphState& graph = GraphAccess::state(*this);
   const Location from = require_place(graph, "source of the copy", source);
   const Location to = require_place(graph, "destination of the copy", destination);
+  if (source.desc().dtype() != destination.desc().dtype()) {
+    refuse(fmt::format("The copy's source is {} and its destination {}; they have one element type.",
+                       to_string(source.desc()), to_string(destination.desc())));
+  }
   const std::uint64_t bytes = source.desc().bytes();
   if (bytes != destination.desc().bytes()) {
     refuse(fmt::format("The copy's source {} has {} bytes and its destination {} has {}.", to_string(source.desc()),

@@ -34,6 +34,11 @@ void validate_tensor_region(const ValidationScope& scope, const TensorRegion& te
   }
   if (allocation.weight != nullptr)
     refuse(fmt::format("The region is of the weight \"{}\"; inputs and outputs are never weights.", allocation.label));
+  const std::uint64_t element = size_of(tensor.desc.dtype());
+  if (tensor.offset % element != 0) {
+    refuse(fmt::format("The region starts at byte {} of allocation \"{}\"; elements of {} start at multiples of {}.",
+                       tensor.offset, allocation.label, to_string(tensor.desc.dtype()), element));
+  }
 }
 
 std::vector<std::uint64_t> used_extents(const FragmentState& fragment) {

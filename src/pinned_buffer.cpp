@@ -8,11 +8,12 @@
 
 namespace weft {
 
-PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what)
+PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what,
+                           Shortage shortage)
     : domain_(std::move(domain)), bytes_(bytes) {
   in_context([&] { return fmt::format("allocating {} bytes of pinned host memory for {}", bytes, what); },
              [&] {
-               charge_ = domain_->charge(bytes);
+               charge_ = domain_->charge(bytes, shortage);
                check(domain_->api()->allocate_pinned(bytes, memory_), "allocate pinned memory");
              });
   staging_ = {domain_, &AllocationDomain::staging, bytes, 1};

@@ -16,7 +16,8 @@ class PinnedBuffer {
  public:
   PinnedBuffer() noexcept = default;
   /// `what` names it in errors. Errors: those of MemoryBudget::reserve; `out_of_memory`.
-  PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what);
+  PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what,
+               Shortage shortage = Shortage::reclaim);
   PinnedBuffer(PinnedBuffer&& other) noexcept;
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
   ~PinnedBuffer();

@@ -241,6 +241,7 @@ std::span<std::byte> ModelSlot::input_bytes(std::size_t index, DType dtype) {
 std::size_t ModelSlot::input_index(const Region& region) const { return require(pool_, "slot").input_index(region); }
 
 std::size_t ModelSlot::find_form(Side inputs, SubmitOptions& options) const {
+  if (options.outputs > Side::device) require_enumerator("side of a request's outputs", *options.outputs, Side::device);
   if (!options.into.empty()) {
     if (options.outputs == Side::host) refuse("Outputs on the host are not copied into tensors; state one of the two.");
     require_count("output tensors", options.into.size(), pool_->slot(slot_).plan().outputs);

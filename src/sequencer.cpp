@@ -1,5 +1,6 @@
 #include "sequencer.h"
 
+#include "cleared_at_end.h"
 #include "error_context.h"
 #include <weft/error.h>
 
@@ -34,7 +35,7 @@ void Sequencer::follow(const Lane& lane, std::shared_ptr<const Lane> earlier) {
 }
 
 void Sequencer::prepare(const Lane& lane, std::span<const TrackedUse> uses, std::span<const Completion> producers) {
-  followed_.clear();
+  const ClearedAtEnd clearing{followed_};  // A lane may go, and with it a page.
   for (const Completion& producer : producers) {
     if (!producer.is_done()) follow(lane, CompletionAccess::lane(producer));
   }
@@ -56,7 +57,6 @@ void Sequencer::prepare(const Lane& lane, std::span<const TrackedUse> uses, std:
   }
   for (const auto& earlier : followed_)
     check(earlier->precede(lane.stream()), "order a submission behind the one before it");
-  followed_.clear();  // A lane may go, and with it a pool's staging.
 }
 
 void Sequencer::enter(const std::shared_ptr<Lane>& lane, std::uint64_t run, std::span<const TrackedUse> uses) noexcept {

@@ -1,4 +1,5 @@
 #include "context_state.h"
+#include "error_context.h"
 #include "refusal.h"
 #include "session_state.h"
 
@@ -16,7 +17,14 @@ DefinitionState SessionState::freeze(const Context& context) {
                        to_string(home.device())));
   }
   graphs_.clear();  // Before the first adoption: nothing of the session touches what others use.
-  for (const std::shared_ptr<Weight>& weight : weights_) weight->adopt(home.domain());
+  // All or none: a refusal leaves the context as it was.
+  std::uint64_t bytes = 0;
+  for (const std::shared_ptr<Weight>& weight : weights_) bytes += weight->uncharged_bytes(*home.domain());
+  MemoryReservation charge =
+      in_context([&] { return fmt::format("adopting {} weights of a session", weights_.size()); },
+                 [&] { return home.domain()->charge(bytes); });
+  for (const std::shared_ptr<Weight>& weight : weights_)
+    weight->adopt(home.domain(), charge.split(weight->uncharged_bytes(*home.domain())));
   return {id_, context, std::move(allocations_), std::move(kernels_)};
 }
 

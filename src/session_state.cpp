@@ -3,6 +3,7 @@
 #include "device/process_state.h"
 #include "device/registry.h"
 #include "error_context.h"
+#include "reclaim.h"
 #include "refusal.h"
 #include "unique_id.h"
 #include <weft/plan/arena.h>
@@ -19,14 +20,36 @@ namespace weft {
 namespace {
 
 /// Sessions that are gone but for the work that they left queued. A session has no context that would keep it.
-struct Leftovers {
-  std::mutex mutex;
-  std::list<std::shared_ptr<SessionState>> sessions;  // Guarded by mutex.
+class Leftovers final : public Reclaimer {
+ public:
+  void add(std::list<std::shared_ptr<SessionState>> place) noexcept {
+    const std::lock_guard lock(mutex_);
+    sessions_.splice(sessions_.end(), place);
+  }
+
+  void reap() noexcept override {
+    if (process_state() != ProcessState::running) return;  // The lock may be held by a thread that is gone.
+    std::list<std::shared_ptr<SessionState>> drained;      // Destroyed outside the lock: they free memory and code.
+    const std::lock_guard lock(mutex_);
+    for (auto next = sessions_.begin(); next != sessions_.end();) {
+      const auto candidate = next++;
+      if ((*candidate)->has_drained()) drained.splice(drained.end(), sessions_, candidate);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::list<std::shared_ptr<SessionState>> sessions_;  // Guarded by mutex_.
 };
 
 Leftovers& leftovers() {
-  static auto* const instance = new Leftovers;  // Never destroyed: what still runs at exit ends with the process.
-  return *instance;
+  // Never destroyed: what still runs at exit ends with the process.
+  static const auto* const instance = [] {
+    auto* const made = new std::shared_ptr<Leftovers>(std::make_shared<Leftovers>());
+    add_reclaimer(*made);
+    return made;
+  }();
+  return **instance;
 }
 
 void require_device_range(DeviceApi& api, DeviceAddress address, std::uint64_t bytes) {
@@ -53,28 +76,16 @@ SessionState::SessionState(Device device, SessionOptions options)
       domain_(std::make_shared<AllocationDomain>(open_device(device), Allocator{}, std::move(options.budget))),
       staging_(domain_),
       place_(1) {
-  reap();
+  leftovers().reap();
 }
 
 void SessionState::release(std::shared_ptr<SessionState> session) noexcept {
   if (session != nullptr && !session->has_drained()) {
     std::list<std::shared_ptr<SessionState>> place = std::move(session->place_);
     place.front() = std::move(session);
-    const std::lock_guard lock(leftovers().mutex);
-    leftovers().sessions.splice(leftovers().sessions.end(), place);
+    leftovers().add(std::move(place));
   }
-  reap();
-}
-
-void SessionState::reap() noexcept {
-  if (process_state() != ProcessState::running) return;  // The lock may be held by a thread that is gone.
-  std::list<std::shared_ptr<SessionState>> drained;      // Destroyed outside the lock: they free memory and code.
-  Leftovers& left = leftovers();
-  const std::lock_guard lock(left.mutex);
-  for (auto next = left.sessions.begin(); next != left.sessions.end();) {
-    const auto candidate = next++;
-    if ((*candidate)->has_drained()) drained.splice(drained.end(), left.sessions, candidate);
-  }
+  leftovers().reap();
 }
 
 bool SessionState::has_drained() const noexcept {

@@ -37,6 +37,7 @@ class SessionState {
   /// Lets go of a session, whose queued work may still use what it has: then the process keeps it until that has
   /// drained. Never waits.
   static void release(std::shared_ptr<SessionState> session) noexcept;
+  [[nodiscard]] bool has_drained() const noexcept;
 
   /// Errors: `failed`, with the cause, once queued work has failed; `device_lost`.
   void require_healthy() const;
@@ -64,9 +65,6 @@ class SessionState {
  private:
   class Growth;
 
-  /// Lets go of released sessions that have drained by now.
-  static void reap() noexcept;
-
   struct LoadedImage {
     std::string label;
     std::vector<std::byte> bytes;  // A copy: the caller may free an image and load another one at its address.
@@ -81,7 +79,6 @@ class SessionState {
 
   [[nodiscard]] DeviceApi& api() const noexcept { return *domain_->api(); }
   [[nodiscard]] StreamHandle stream() const noexcept { return domain_->stream(); }
-  [[nodiscard]] bool has_drained() const noexcept;
   [[nodiscard]] ValidationScope scope() const noexcept;
   [[nodiscard]] Region add(Allocation allocation);
   [[nodiscard]] LoadedModule find_module(const CodeImage& image) const noexcept;

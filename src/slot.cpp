@@ -1,5 +1,6 @@
 #include "slot.h"
 
+#include "cleared_at_end.h"
 #include "device/copy_entry.h"
 #include "device_tensor_access.h"
 #include "error_context.h"
@@ -35,8 +36,10 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, PinnedPa
       word_(std::move(word)),
       lane_(std::make_shared<Lane>(context.domain()->api(), word_.page, word_.host(),
                                    fmt::format("graph \"{}\"", plan_->forms.front().graph.title), options.spin)),
-      retirement_(1) {
-  retirement_.front() = {lane_, 0, pinned_.page, plan_->run_owners};
+      retirement_(1),
+      memory_(std::make_shared<std::vector<DeviceMemory>>()) {
+  retirement_.front() =
+      Retired{.lane = lane_, .run = 0, .memory = pinned_.page, .charges = memory_, .code = plan_->run_owners};
   place(options.separate_allocations);
   requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
   if (plan_->has_device_inputs()) write_table(plan_->input_table, plan_->inputs, true);
@@ -57,7 +60,7 @@ Slot::~Slot() {
   const bool is_running =
       lane_->launched() > 0 && context_.api().query_stream(lane_->stream()).code == StatusCode::not_ready;
   executables_.clear();
-  memory_.clear();
+  for (DeviceMemory& memory : *memory_) memory.release();
   if (is_running) context_.retire(std::move(retirement_));
   context_.reap();
 }
@@ -94,16 +97,14 @@ std::uint64_t Slot::launch(std::size_t form, std::span<const DeviceTensor> input
                     [&] {
                       const FormPlan& plan = plan_->forms[form];
                       uses_.assign(plan_->uses.begin(), plan_->uses.end());
-                      producers_.clear();
+                      const ClearedAtEnd clearing{producers_};
                       if (plan.form.inputs == Side::device) use_inputs(inputs);
                       if (plan.form.outputs == Side::device) use_outputs(outputs);
                       const auto launch = [&] {
                         check(context_.api().launch(executables_[form].get(), lane_->stream()), "launch the graph");
                       };
                       if (uses_.empty()) return lane_->run(launch);
-                      const std::uint64_t run = context_.sequencer().submit(lane_, uses_, launch, producers_);
-                      producers_.clear();
-                      return run;
+                      return context_.sequencer().submit(lane_, uses_, launch, producers_);
                     });
 }
 
@@ -195,8 +196,8 @@ void Slot::use_outputs(std::span<const DeviceTensor> outputs) {
 }
 
 DeviceAddress Slot::allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary) {
-  memory_.emplace_back(context_.domain(), lane_->stream(), canary + bytes, what);
-  const DeviceAddress address = memory_.back().address();
+  memory_->emplace_back(context_.domain(), lane_->stream(), canary + bytes, what);
+  const DeviceAddress address = memory_->back().address();
   if (canary > 0) check(context_.api().fill(lane_->stream(), {address, canary, kCanary}), "fill a canary");
   check(context_.api().fill(lane_->stream(), {address + canary, bytes, 0}), "zero a slot's memory");
   return address + canary;
@@ -226,7 +227,7 @@ void Slot::place(bool separate_allocations) {
 
 void Slot::check_canaries() const {
   std::vector<std::uint8_t> bytes(kCanaryBytes);
-  auto memory = memory_.begin();
+  auto memory = memory_->begin();
   for (const Allocation& allocation : plan_->allocations) {
     if (!allocation.is_private() || allocation.placement != Placement::device) continue;
     copy_now(context_.api(), lane_->stream(),

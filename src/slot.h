@@ -94,8 +94,9 @@ class Slot {
   PinnedPart pinned_;
   PinnedPart word_;
   std::shared_ptr<Lane> lane_;
-  Retirement retirement_;                 // Made with the slot, so that giving it up cannot fail.
-  std::vector<DeviceMemory> memory_;      // The arena, or one a region.
+  Retirement retirement_;  // Made with the slot, so that giving it up cannot fail.
+  std::shared_ptr<std::vector<DeviceMemory>>
+      memory_;                            // The arena, or one a region. Charged until the last run has drained.
   std::vector<DeviceAddress> addresses_;  // Of the plan's allocations.
   MemoryCharge requested_;
   std::vector<UniqueExecutable> executables_;  // By form, as the next.

@@ -13,7 +13,8 @@ constexpr std::uint64_t kSmallestPiece = 4096;
 
 }  // namespace
 
-StagedCopy::StagedCopy(std::shared_ptr<AllocationDomain> domain) noexcept : domain_(std::move(domain)) {}
+StagedCopy::StagedCopy(std::shared_ptr<AllocationDomain> domain, Shortage shortage) noexcept
+    : domain_(std::move(domain)), shortage_(shortage) {}
 
 StagedCopy::~StagedCopy() {
   for (const Piece& piece : pieces_) {
@@ -50,7 +51,7 @@ void StagedCopy::make_ready(Piece& piece, std::uint64_t bytes) {
   if (piece.copied.get() == EventHandle::none) piece.copied = create_event(domain_->api());
   if (piece.memory.bytes() >= bytes) return;
   piece.memory = {};  // First, so that the two never count together.
-  piece.memory = PinnedBuffer(domain_, std::max(std::bit_ceil(bytes), kSmallestPiece), "staging of copies");
+  piece.memory = PinnedBuffer(domain_, std::max(std::bit_ceil(bytes), kSmallestPiece), "staging of copies", shortage_);
 }
 
 void StagedCopy::queue(Piece& piece, StreamHandle stream, DeviceAddress destination,

@@ -19,7 +19,7 @@ class StagedCopy {
  public:
   static constexpr std::uint64_t kLargestPiece = std::uint64_t{8} << 20;
 
-  explicit StagedCopy(std::shared_ptr<AllocationDomain> domain) noexcept;
+  explicit StagedCopy(std::shared_ptr<AllocationDomain> domain, Shortage shortage = Shortage::reclaim) noexcept;
   StagedCopy(const StagedCopy&) = delete;
   StagedCopy& operator=(const StagedCopy&) = delete;
   /// Waits for its own copies.
@@ -44,6 +44,7 @@ class StagedCopy {
   void queue(Piece& piece, StreamHandle stream, DeviceAddress destination, std::span<const std::byte> source);
 
   std::shared_ptr<AllocationDomain> domain_;
+  const Shortage shortage_;
   std::array<Piece, 2> pieces_;
   std::size_t next_ = 0;
 };

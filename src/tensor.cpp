@@ -111,6 +111,12 @@ TensorDesc::TensorDesc(DType dtype, Shape shape, Strides strides, Layout layout)
     refuse(fmt::format("The stride of dimension {} of the tensor {} is zero.", zero - strides_.begin(), name));
   }
   if (is_empty_shape(shape_)) return;
+  // A dimension of 1 is never stepped over: whatever its stride, the tensor is the same.
+  for (std::size_t i = shape_.size(); i-- > 0;) {
+    if (shape_[i] != 1) continue;
+    const bool is_last = i + 1 == shape_.size();
+    strides_[i] = is_last ? 1 : checked_multiply(shape_[i + 1], strides_[i + 1]).value_or(strides_[i]);
+  }
 
   // Sorted by stride, each dimension must step over everything inside it. `extent` is what the dimensions so far span.
   std::vector<std::size_t> order(shape_.size());

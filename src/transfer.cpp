@@ -4,6 +4,7 @@
 #include "device/process_state.h"
 #include "error_context.h"
 #include "overloaded.h"
+#include "reclaim.h"
 
 #include <algorithm>
 #include <array>
@@ -35,13 +36,14 @@ UniqueExecutable make_complete(const std::shared_ptr<DeviceApi>& api, const Load
 
 }  // namespace
 
-Transfers::Transfers(ContextState& context) : context_(context), staging_(context.domain()) {
+Transfers::Transfers(ContextState& context) : context_(context), staging_(context.domain(), Shortage::refuse) {
   lanes_.reserve(kMaxLanes);
 }
 
 Transfers::~Transfers() {
   // Fails only when the device is lost, and then nothing runs.
   for (const auto& lane : lanes_) static_cast<void>(context_.api().synchronize_stream(lane->stream()));
+  if (fresh_ != nullptr) static_cast<void>(context_.api().synchronize_stream(fresh_->stream()));
 }
 
 const TransferLane& Transfers::lane() {
@@ -57,21 +59,31 @@ const TransferLane& Transfers::lane() {
   return *lanes_[next_++ % kMaxLanes];
 }
 
-std::unique_ptr<TransferLane> Transfers::make_lane() const {
-  const std::shared_ptr<AllocationDomain>& domain = context_.domain();
-  const std::shared_ptr<DeviceApi>& api = domain->api();
-  const auto page = std::make_shared<const PinnedBuffer>(domain, kWordBytes, "the completion word of copies");
+const TransferLane& Transfers::fresh_lane() {
+  check(process_status(), "copy memory");  // As above.
+  const std::lock_guard lock(lanes_mutex_);
+  if (fresh_ == nullptr) fresh_ = make_lane();
+  return *fresh_;
+}
+
+std::unique_ptr<TransferLane> Transfers::make_lane() {
+  const std::shared_ptr<DeviceApi>& api = context_.domain()->api();
+  if (overhead_ == nullptr) overhead_ = std::make_shared<AllocationDomain>(api);
+  const auto page = std::make_shared<const PinnedBuffer>(overhead_, kWordBytes, "the completion word of copies");
   auto lane = std::make_unique<TransferLane>();
   lane->lane = std::make_shared<Lane>(api, page, page->host(), "copies", kSpin);
-  lane->counter = DeviceMemory(domain, lane->stream(), kCounterBytes, "the counter of copies");
+  lane->counter = DeviceMemory(overhead_, lane->stream(), kCounterBytes, "the counter of copies");
   lane->complete = make_complete(api, *context_.own_kernels().complete, lane->counter.address(), page->device());
   check(api->fill(lane->stream(), {lane->counter.address(), kCounterBytes, 0}), "zero a counter");
   return lane;
 }
 
-void Transfers::stage(const TransferLane& lane, DeviceAddress destination, std::span<const std::byte> source) {
-  const std::lock_guard lock(staging_mutex_);
-  staging_.copy(lane.stream(), destination, source);
+void Transfers::stage(DeviceAddress destination, std::span<const std::byte> source) {
+  const StreamHandle stream = fresh_lane().stream();
+  take_or_reclaim([&] {
+    const std::lock_guard lock(staging_mutex_);
+    staging_.copy(stream, destination, source);
+  });
 }
 
 Completion Transfers::submit(const TransferLane& lane, std::span<const TrackedUse> uses, std::span<const Step> steps,

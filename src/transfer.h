@@ -31,9 +31,12 @@ struct TransferLane {
 };
 
 /// Copies and fills of memory outside graphs, over a few lanes that all of a context's memory shares. Thread-safe.
+///
+/// Memory that no submission knows yet is written on a lane of its own, which follows no other: neither uploads nor
+/// their staging ever stand behind unrelated work.
 class Transfers {
  public:
-  static constexpr std::size_t kMaxLanes = 4;
+  static constexpr std::size_t kMaxLanes = 4;  // And the fresh one.
   using Step = std::variant<FillNode, CopyNode>;
 
   /// `context` outlives this object and may still be under construction.
@@ -46,10 +49,12 @@ class Transfers {
   /// The lane for a transfer: one that has drained, a new one while there are few, else the next in turn. It lives as
   /// long as this object; memory of the transfer's own is allocated and freed on its stream.
   [[nodiscard]] const TransferLane& lane();
+  /// The lane for work on memory that no submission knows yet. It lives as long as this object.
+  [[nodiscard]] const TransferLane& fresh_lane();
 
-  /// Copies from pageable memory, which may go when this returns, to memory that no submission knows yet. A part may be
-  /// queued after an error.
-  void stage(const TransferLane& lane, DeviceAddress destination, std::span<const std::byte> source);
+  /// Copies on the fresh lane from pageable memory, which may go when this returns, to memory of that lane. A part may
+  /// be queued after an error.
+  void stage(DeviceAddress destination, std::span<const std::byte> source);
 
   /// Runs `steps` on the lane behind `producers` and all in flight that conflicts with `uses`, the steps' ranges.
   /// Without steps the run only tells when that is done. Returns at once. Errors: those of Sequencer::submit; what the
@@ -62,12 +67,15 @@ class Transfers {
                                 const Completion& producer = {});
 
  private:
-  [[nodiscard]] std::unique_ptr<TransferLane> make_lane() const;
+  /// With lanes_mutex_ held.
+  [[nodiscard]] std::unique_ptr<TransferLane> make_lane();
   /// Puts one run on the lane.
   void queue(const TransferLane& lane, std::span<const Step> steps) const;
 
   ContextState& context_;
   std::mutex lanes_mutex_;
+  std::shared_ptr<AllocationDomain> overhead_;        // Guarded by lanes_mutex_: what the lanes themselves take.
+  std::unique_ptr<TransferLane> fresh_;               // Guarded by lanes_mutex_; set once.
   std::vector<std::unique_ptr<TransferLane>> lanes_;  // Guarded by lanes_mutex_.
   std::size_t next_ = 0;                              // Guarded by lanes_mutex_.
   std::mutex staging_mutex_;

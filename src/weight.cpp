@@ -15,8 +15,8 @@ Weight::~Weight() {
   if (release_) release_();
 }
 
-void Weight::adopt(const std::shared_ptr<AllocationDomain>& domain) {
-  if (memory_.bytes() > 0) memory_.count_in(domain);
+void Weight::adopt(const std::shared_ptr<AllocationDomain>& domain, MemoryReservation charge) noexcept {
+  if (memory_.bytes() > 0) memory_.count_in(domain, std::move(charge));
   requested_ = {domain, &AllocationDomain::requested, bytes_, 1};
 }
 

@@ -31,8 +31,12 @@ class Weight {
   /// Called when the weight is gone; must not throw.
   void on_release(std::function<void()> release) noexcept { release_ = std::move(release); }
 
-  /// Hands the weight to another domain of the same device, as it is: no copy.
-  void adopt(const std::shared_ptr<AllocationDomain>& domain);
+  /// Bytes that the budget of `domain` is yet to be charged when it adopts the weight.
+  [[nodiscard]] std::uint64_t uncharged_bytes(const AllocationDomain& domain) const noexcept {
+    return memory_.uncharged_bytes(domain);
+  }
+  /// Hands the weight to another domain of the same device, as it is: no copy. `charge` is of those bytes.
+  void adopt(const std::shared_ptr<AllocationDomain>& domain, MemoryReservation charge) noexcept;
 
  private:
   DeviceMemory memory_;  // Empty for memory of somebody else.

@@ -18,6 +18,8 @@ class WEFT_API MemoryReservation {
   ~MemoryReservation();
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Hands over a part of the bytes; at most those that there are.
+  [[nodiscard]] MemoryReservation split(std::uint64_t bytes) noexcept;
 
  private:
   friend class MemoryBudget;
@@ -41,8 +43,9 @@ class WEFT_API MemoryBudget {
   [[nodiscard]] std::uint64_t ceiling_bytes() const noexcept;
   [[nodiscard]] std::uint64_t used_bytes() const noexcept;
 
-  /// Takes bytes, 0 too. Errors, and then nothing is taken: `invalid` for more than the ceiling, which waiting does not
-  /// mend; `busy` when too many are in use.
+  /// Takes bytes, 0 too. weft's own requests, when too many are in use, first look once in the whole process for what
+  /// has drained. Errors, and then nothing is taken: `invalid` for more than the ceiling, which waiting does not mend;
+  /// `busy` when too many are in use.
   [[nodiscard]] MemoryReservation reserve(std::uint64_t bytes) const;
 
   /// Whether both are handles to the same budget.

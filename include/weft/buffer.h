@@ -20,7 +20,7 @@ class TrackedMemory;
 /// `busy`. Move-only; keeps the memory alive. The span lives as long as the guard.
 class WEFT_API ReadGuard {
  public:
-  ReadGuard(ReadGuard&& other) noexcept = default;
+  ReadGuard(ReadGuard&& other) noexcept;
   ReadGuard& operator=(ReadGuard&& other) noexcept;
   ~ReadGuard();
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
@@ -36,7 +36,7 @@ class WEFT_API ReadGuard {
 /// `busy`. Move-only; keeps the memory alive. The span lives as long as the guard.
 class WEFT_API WriteGuard {
  public:
-  WriteGuard(WriteGuard&& other) noexcept = default;
+  WriteGuard(WriteGuard&& other) noexcept;
   WriteGuard& operator=(WriteGuard&& other) noexcept;
   ~WriteGuard();
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }

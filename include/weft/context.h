@@ -72,7 +72,8 @@ class WEFT_API Context {
   [[nodiscard]] Buffer allocate(std::uint64_t bytes, AllocationOptions options = {}) const;
   /// A tensor of zeroes in memory of its own. An empty one has no memory. Errors: those of `allocate`.
   [[nodiscard]] DeviceTensor tensor(const TensorDesc& desc, AllocationOptions options = {}) const;
-  /// A tensor with these bytes, in device memory. Returns before the copy is done; the bytes may go at once. Errors:
+  /// A tensor with these bytes, in device memory. Returns before the copy is done, and waits for no other
+  /// work than earlier uploads; the bytes may go at once. Errors:
   /// those of `allocate`, and `invalid` when the bytes are not those of the descriptor.
   [[nodiscard]] DeviceTensor upload(const HostTensor& tensor) const;
   /// The tensors one after the other along their first dimension, in memory of its own. Returns before the copies are

@@ -23,6 +23,10 @@ class TrackedMemory;
 /// tensor of a graph keeps nothing alive. An empty tensor has no memory.
 class WEFT_API DeviceTensor {
  public:
+  // No move: a handle that is moved from stays one.
+  DeviceTensor(const DeviceTensor&) = default;
+  DeviceTensor& operator=(const DeviceTensor&) = default;
+
   [[nodiscard]] const TensorDesc& desc() const noexcept { return desc_; }
 
   /// When its values are there. A tensor of a graph is done: its values are those of the runs of its slot.
@@ -57,10 +61,11 @@ class WEFT_API DeviceTensor {
 
  private:
   friend struct DeviceTensorAccess;
-  DeviceTensor(TensorDesc desc, std::uint64_t graph, std::uint32_t allocation, std::uint64_t offset)
-      : desc_(std::move(desc)), graph_(graph), allocation_(allocation), offset_(offset) {}
-  DeviceTensor(TensorDesc desc, std::shared_ptr<TrackedMemory> memory, std::uint64_t offset, Completion completion)
-      : desc_(std::move(desc)), memory_(std::move(memory)), offset_(offset), completion_(std::move(completion)) {}
+  DeviceTensor(const TensorDesc& desc, std::uint64_t graph, std::uint32_t allocation, std::uint64_t offset)
+      : desc_(desc), graph_(graph), allocation_(allocation), offset_(offset) {}
+  DeviceTensor(const TensorDesc& desc, std::shared_ptr<TrackedMemory> memory, std::uint64_t offset,
+               Completion completion)
+      : desc_(desc), memory_(std::move(memory)), offset_(offset), completion_(std::move(completion)) {}
 
   TensorDesc desc_;
   std::uint64_t graph_ = 0;                // Id of the graph whose allocation it is; 0 for a tensor in memory.

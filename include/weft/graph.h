@@ -44,11 +44,11 @@ class WEFT_API Graph {
   /// Errors: `invalid` for an empty tensor, one of another context, or one of a graph.
   [[nodiscard]] DeviceTensor bind(const DeviceTensor& tensor);
 
-  /// Sets every byte of a tensor of this graph. Errors: `invalid` for a tensor that is not this graph's, or is
-  /// empty.
+  /// Sets every byte of a tensor of this graph. Errors: `invalid` for a tensor that is not this graph's, is empty, or
+  /// not contiguous.
   void fill(const DeviceTensor& tensor, std::uint8_t value);
   /// Copies a tensor of this graph to another. A copy onto itself adds nothing. Errors: `invalid` for tensors of other
-  /// graphs, of different sizes, or that are empty or overlap in part.
+  /// graphs, that are empty or not contiguous, differ in element type or size, or overlap in part.
   void copy(const DeviceTensor& source, const DeviceTensor& destination);
   /// Launches a kernel of `kernels`; the command's regions are those of this graph's tensors (DeviceTensor::region),
   /// and the positions in its `after` those of the graph's operations so far. Errors: `invalid`, as for a fragment's

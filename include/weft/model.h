@@ -88,7 +88,8 @@ class WEFT_API ModelDefinition {
   [[nodiscard]] LaunchConfig launch_config(KernelId kernel, std::span<const std::uint64_t> workload) const;
 
   /// Validates the commands of one shape: all inputs, then all outputs, then the commands in order; the first violation
-  /// is thrown. Allocates no device memory and runs nothing.
+  /// is thrown. Allocates no device memory and runs nothing. Inputs and outputs start at a multiple of their element
+  /// size.
   ///
   /// The caller vouches that each kernel reads and writes its bound regions as its spec says and nothing else, and that
   /// a command whose own bindings overlap is safe to run so. Errors: `invalid`, with the command's position and label.

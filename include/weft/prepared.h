@@ -215,10 +215,11 @@ class WEFT_API PreparedModel {
                                              const std::function<InferenceGraph(Context&)>& factory,
                                              PrepareOptions options = {});
 
-  /// A free slot, or empty when all are reserved or running. Errors: `device_lost`. Cost: no allocation, no lock.
+  /// A free slot, or empty when all are reserved or running. Errors: `device_lost`. Cost: no allocation; no
+  /// lock, but where an output of the slot was given to other submissions as a tensor.
   [[nodiscard]] std::optional<ModelSlot> try_acquire();
   /// Waits for a free slot; empty when the deadline passed first. Errors: `device_lost`; `internal` if the device
-  /// drained without completing a run. Cost: no allocation, no lock; waits as Inference::wait does.
+  /// drained without completing a run. Cost: that of try_acquire; waits as Inference::wait does.
   [[nodiscard]] std::optional<ModelSlot> acquire(Deadline deadline);
 
   [[nodiscard]] std::uint32_t slots() const noexcept;

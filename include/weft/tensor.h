@@ -96,11 +96,16 @@ using Strides = std::vector<std::uint64_t>;
 /// Type, shape, strides and layout of a tensor: a plain value, immutable after construction.
 ///
 /// Strides may leave gaps and stand in any order, but must nest: sorted by stride, each dimension steps over the whole
-/// extent of those before it, so no two elements share bytes. A dimension of 0 makes the tensor empty, whatever the
+/// extent of those before it, so no two elements share bytes. The stride of a dimension of 1 does not matter, and is
+/// kept as that of a contiguous tensor. A dimension of 0 makes the tensor empty, whatever the
 /// others are; the strides of a contiguous empty tensor are all 1. Errors: `invalid` for a zero stride, another number
 /// of strides than dimensions, strides that overlap, a size beyond 64 bits, or a layout of another rank.
 class WEFT_API TensorDesc {
  public:
+  // No move: a descriptor that is moved from stays one.
+  TensorDesc(const TensorDesc&) = default;
+  TensorDesc& operator=(const TensorDesc&) = default;
+
   /// A contiguous tensor, last dimension innermost.
   TensorDesc(DType dtype, Shape shape, Layout layout = Layout::plain);
   /// A tensor with strides of its own.

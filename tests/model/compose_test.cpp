@@ -307,9 +307,34 @@ TEST_CASE("A graph's fills and copies are held against its own tensors", "[model
   check_refused(
       graph, [&] { graph.copy(a.view(bytes_desc(32)), a.view(bytes_desc(32), 16)); },
       "The copy's source, bytes 0 to 32 of allocation \"a\", overlaps its destination, bytes 16 to 48.");
+  // Neither steps over what lies between the elements, nor changes their type.
+  const DeviceTensor columns = a.view(TensorDesc(DType::u8, {2, 2}, Strides{4, 1}));
+  check_refused(
+      graph, [&] { graph.fill(columns, 1); }, "The target of the fill is not contiguous: u8[2,2] strides [4,1].");
+  check_refused(
+      graph, [&] { graph.copy(columns, a.view(bytes_desc(6), 32)); },
+      "The source of the copy is not contiguous: u8[2,2] strides [4,1].");
+  check_refused(
+      graph, [&] { graph.copy(a.view(bytes_desc(6), 32), columns); },
+      "The destination of the copy is not contiguous: u8[2,2] strides [4,1].");
+  check_refused(
+      graph, [&] { graph.copy(a.view(bytes_desc(16)), a.view(TensorDesc(DType::f32, {4}), 32)); },
+      "The copy's source is u8[16] and its destination f32[4]; they have one element type.");
   CHECK(GraphAccess::state(graph).operations.empty());
   graph.copy(a.view(bytes_desc(32)), a.view(bytes_desc(32), 32));
   CHECK(GraphAccess::state(graph).operations.size() == 1);
+}
+
+TEST_CASE("A tensor that is moved from stays one", "[model]") {
+  const Context context = Context::open(test_device());
+  const std::vector<std::uint8_t> bytes = fresh_bytes(kCount, 1);
+  DeviceTensor tensor = upload(context, bytes, "t");
+  const DeviceTensor moved = std::move(tensor);
+  CHECK(values(moved) == bytes);
+  CHECK(values(tensor) == bytes);  // NOLINT(bugprone-use-after-move)
+  TensorDesc desc(DType::f32, {2, 3});
+  const TensorDesc taken = std::move(desc);
+  CHECK(desc == taken);  // NOLINT(bugprone-use-after-move)
 }
 
 TEST_CASE("A graph's commands refuse tensors without bytes", "[model][S26][R36][B19][case14]") {

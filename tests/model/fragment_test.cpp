@@ -120,6 +120,26 @@ const TensorDesc kBytes(DType::u8, {kCount});
 
 }  // namespace
 
+TEST_CASE("An input or output that does not start at a multiple of its elements is refused", "[model][S22]") {
+  TestSession test;
+  const Region bytes = test.session.allocate(64, {.label = "bytes"});
+  const ModelDefinition model = test.freeze();
+  const TensorDesc one(DType::f64, {1});
+  for (const bool is_input : {true, false}) {
+    const auto made = [&](std::uint64_t offset) {
+      FragmentOptions options{.commands = {fill(bytes, 1)}};
+      (is_input ? options.inputs : options.outputs).emplace_back(bytes.slice(offset, 8), one);
+      return model.fragment(trusted, std::move(options));
+    };
+    const Error error = refusal([&] { static_cast<void>(made(4)); });
+    CHECK(error.code() == ErrorCode::invalid);
+    CHECK(error.sentence() ==
+          "The region starts at byte 4 of allocation \"bytes\"; elements of f64 start at multiples of 8.");
+    CHECK(error.contexts() == std::vector<std::string>{is_input ? "validating inputs[0]" : "validating outputs[0]"});
+    static_cast<void>(made(8));
+  }
+}
+
 TEST_CASE("A region of another session is refused wherever it stands", "[model][S14][S20][S25][S29]") {
   const Validation v;
   const Region foreign = v.of_another_session(v.x);

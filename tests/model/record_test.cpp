@@ -373,7 +373,7 @@ TEST_CASE("An input that brings another alignment than its region is refused whe
   // A fragment that gives out words two bytes into its storage, and some that bind them to a kernel of whole words.
   const Region n = r.n;
   const Region word = n.slice(0, 4);
-  const TensorDesc one(DType::u32, {1});
+  const TensorDesc one(DType::u8, {4});
   const ModelFragment giver = r.model.fragment(trusted, {.outputs = {{n.slice(2, 4), one}}, .commands = {fill(n, 1)}});
   const auto check_refused = [&](const Command& command, const std::string& argument) {
     r.refuse({.inputs = {{word, one}}, .commands = {fill(r.y, 1), command}},

@@ -142,6 +142,28 @@ TEST_CASE("No destructor but that of the last context waits", "[model][host-only
   CHECK(device->objects() == HostObjects{});
 }
 
+TEST_CASE("Memory of a dropped pool is charged until its runs have drained", "[model][host-only][R33][T44]") {
+  const auto device = make_host_device();
+  const ScopedDevice scoped(test_device(), device);
+  const MemoryBudget budget(std::uint64_t{1} << 20);
+  const Context context = Context::open(test_device(), {.budget = budget});
+  XorModel model(TestSession(context), kCount, 0xff);
+  std::optional<PreparedModel> prepared = model.fragment.prepare({.slots = 2});
+  const std::uint64_t used = budget.used_bytes();
+  const std::uint64_t reserved = context.memory().reserved.live_bytes;
+  device->hold();
+  std::optional<Inference> run = submit(*prepared, fresh_bytes(kCount, 1));
+  std::optional<Inference> other = submit(*prepared, fresh_bytes(kCount, 2));
+  run.reset();
+  other.reset();
+  prepared.reset();
+  CHECK(budget.used_bytes() == used);
+  CHECK(context.memory().reserved.live_bytes == reserved);
+  device->release();
+  CHECK(eventually([&] { return context.memory().reserved.live_bytes == 0; }));
+  CHECK(budget.used_bytes() == 0);
+}
+
 TEST_CASE("A slot whose inference was dropped comes back after its last node alone", "[model][host-only][T14]") {
   const std::shared_ptr<HostDevice> device = make_host_device();
   const ScopedDevice scoped(Device::host(), device);

@@ -296,6 +296,25 @@ TEST_CASE("A map waits for the device work that conflicts and a deadline leaves 
   CHECK(copy_of(guard->bytes()) == fresh);
 }
 
+TEST_CASE("A guard that is moved from holds nothing and shows nothing", "[runtime][buffer][R3]") {
+  const Buffer buffer = open_context().allocate(8, kShared);
+  std::optional<ReadGuard> reader = buffer.try_map_read();
+  {
+    const ReadGuard moved = std::move(*reader);
+    CHECK(moved.bytes().size() == 8);
+    CHECK(reader->bytes().empty());
+    CHECK(!buffer.try_map_write().has_value());
+  }
+  std::optional<WriteGuard> writer = buffer.try_map_write();
+  REQUIRE(writer.has_value());
+  WriteGuard& self = *writer;
+  *writer = std::move(self);
+  CHECK(writer->bytes().size() == 8);
+  CHECK(!buffer.try_map_read().has_value());
+  writer.reset();
+  CHECK(buffer.try_map_read().has_value());
+}
+
 TEST_CASE("A guard of the host makes a map busy at once", "[runtime][buffer][R3]") {
   const Buffer buffer = open_context().allocate(8, kShared);
   const std::optional<WriteGuard> writer = buffer.try_map_write();

@@ -165,6 +165,16 @@ TEST_CASE("Descriptors are equal when every field is", "[words][tensor]") {
   CHECK(desc != TensorDesc(DType::f32, {2, 3, 4, 5}, Layout::nchw));
 }
 
+TEST_CASE("The stride of a dimension of 1 makes no difference", "[words][tensor][R36]") {
+  CHECK(TensorDesc(DType::f32, {1, 64}, Strides{128, 1}) == TensorDesc(DType::f32, {1, 64}));
+  CHECK(TensorDesc(DType::f32, {4, 1, 3}, Strides{3, 1000, 1}) == TensorDesc(DType::f32, {4, 1, 3}));
+  CHECK(TensorDesc(DType::f32, {1}, Strides{7}) == TensorDesc(DType::f32, {1}));
+  CHECK(TensorDesc(DType::f32, {2, 1}, Strides{1, 9}).is_contiguous());
+  // Even where that of a contiguous tensor is beyond 64 bits.
+  const std::uint64_t half = std::uint64_t{1} << 63;
+  CHECK(TensorDesc(DType::u8, {1, 2}, Strides{5, half - 1}).strides() == Strides{(half - 1) * 2, half - 1});
+}
+
 TEST_CASE("A descriptor reads as type and shape and what is unusual", "[words][tensor]") {
   CHECK(to_string(TensorDesc(DType::f32, {32, 64})) == "f32[32,64]");
   CHECK(to_string(TensorDesc(DType::i64, {})) == "i64[]");

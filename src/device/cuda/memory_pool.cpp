@@ -14,8 +14,9 @@ MemoryPool::MemoryPool(PrimaryContext& context) : context_(context) {
   // The default of 0 gives idle memory back at every synchronization, anybody's, and maps it again for the next arena.
   // It is kept here until trim.
   cuuint64_t threshold = UINT64_MAX;
-  const DeviceStatus status = context.call(driver.MemPoolSetAttribute, pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
-                                           static_cast<void*>(&threshold));
+  DeviceStatus status = context.call(driver.MemPoolSetAttribute, pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                     static_cast<void*>(&threshold));
+  if (status.ok()) status = allow_waits(false);
   if (!status.ok()) static_cast<void>(context.call(driver.MemPoolDestroy, pool_));
   check(status, "set up its memory pool");
 }
@@ -27,7 +28,24 @@ MemoryPool::~MemoryPool() {
 
 DeviceStatus MemoryPool::allocate(CUstream stream, std::uint64_t bytes, CUdeviceptr& address) noexcept {
   const DriverScope scope = context_.enter();
-  return context_.call(context_.driver().MemAllocFromPoolAsync, &address, bytes, pool_, stream);
+  const auto take = [&] {
+    return context_.call(context_.driver().MemAllocFromPoolAsync, &address, bytes, pool_, stream);
+  };
+  const DeviceStatus status = take();
+  if (status.code != StatusCode::out_of_memory) return status;
+  // Better a stream that waits for memory which another gives back than none.
+  if (!allow_waits(true).ok()) return status;
+  const DeviceStatus waiting = take();
+  static_cast<void>(allow_waits(false));
+  return waiting;
+}
+
+// By default the driver makes a stream wait for another's work, so as to reuse what that one frees behind it: new
+// memory would come when somebody else's request is done.
+DeviceStatus MemoryPool::allow_waits(bool allowed) noexcept {
+  int value = allowed ? 1 : 0;
+  return context_.call(context_.driver().MemPoolSetAttribute, pool_, CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+                       static_cast<void*>(&value));
 }
 
 DeviceStatus MemoryPool::trim(std::uint64_t keep_bytes) noexcept {

@@ -221,6 +221,7 @@ TEST_CASE("A fill stands between the readers before and behind it as a node or a
 }
 
 TEST_CASE("Random programs give the answers and traces of their list order", "[model]") {
+  const auto kept_open = open_device(test_device());  // Opening a GPU takes longer than a program.
   constexpr std::uint32_t kSeed = 21;
   INFO("seed " << kSeed);
   std::mt19937 random(kSeed);
@@ -262,6 +263,7 @@ TEST_CASE("Random programs give the same answers and traces in every legal order
 }
 
 TEST_CASE("The device's graph has the edges of the plan and one less shows", "[model]") {
+  const auto kept_open = open_device(test_device());  // As above.
   constexpr std::uint32_t kSeed = 23;
   INFO("seed " << kSeed);
   std::mt19937 random(kSeed);
@@ -270,7 +272,7 @@ TEST_CASE("The device's graph has the edges of the plan and one less shows", "[m
     const std::vector<Step> program = random_program(random, 1 + random() % 16);
     std::uint64_t edges = 1;
     for (std::uint64_t victim = 0; victim <= edges; ++victim) {  // The last one drops none.
-      const auto dropping = std::make_shared<EdgeDroppingDevice>(open_device(test_device()), victim);
+      const auto dropping = std::make_shared<EdgeDroppingDevice>(kept_open, victim);
       const auto reader = std::make_shared<GraphReader>(dropping);
       const ScopedDevice scoped(test_device(), reader);
       const Edges planned = edges_of(prepare(program, {}).topology());

@@ -59,6 +59,7 @@ struct Handles {
 }  // namespace
 
 TEST_CASE("Handles go in any order with runs in flight", "[model][S72][B16]") {
+  const auto kept_open = open_device(test_device());  // Opening a GPU takes longer than a round.
   constexpr std::uint32_t kSeed = 5;
   INFO("seed " << kSeed);
   std::mt19937 random(kSeed);

@@ -3,6 +3,7 @@
 #include "context_state.h"
 #include "device_tensor_access.h"
 #include "error_context.h"
+#include "overlap.h"
 #include "readback_state.h"
 #include "refusal.h"
 #include <weft/device_tensor.h>
@@ -43,8 +44,6 @@ void require_aligned(const TensorDesc& desc, std::uint64_t offset) {
                     to_string(desc), offset, size_of(desc.dtype())));
   }
 }
-
-bool overlap(std::uint64_t a, std::uint64_t b, std::uint64_t bytes) { return a < b + bytes && b < a + bytes; }
 
 /// Holds memory for the host to read.
 class HostReader {
@@ -138,7 +137,7 @@ DeviceTensor DeviceTensor::copy_into(const DeviceTensor& destination, std::uint6
         if (desc_.is_empty()) return copy;
         if (memory_ == copy.memory_) {
           if (offset_ == copy.offset_) return copy;
-          if (overlap(offset_, copy.offset_, desc_.bytes())) {
+          if (overlap(offset_, desc_.bytes(), copy.offset_, desc_.bytes())) {
             refuse(
                 fmt::format("The bytes [{}, {}) overlap the bytes [{}, {}) of the same memory that they are copied to.",
                             offset_, offset_ + desc_.bytes(), copy.offset_, copy.offset_ + desc_.bytes()));

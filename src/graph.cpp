@@ -4,6 +4,7 @@
 #include "device_tensor_access.h"
 #include "error_context.h"
 #include "graph_state.h"
+#include "overlap.h"
 #include "own_dispatch.h"
 #include "refusal.h"
 #include "unique_id.h"
@@ -126,7 +127,7 @@ void Graph::copy(const DeviceTensor& source, const DeviceTensor& destination) {
                        bytes, to_string(destination.desc()), destination.desc().bytes()));
   }
   if (from == to) return;
-  if (from.allocation == to.allocation && from.offset < to.offset + bytes && to.offset < from.offset + bytes) {
+  if (from.allocation == to.allocation && overlap(from.offset, bytes, to.offset, bytes)) {
     refuse(fmt::format(
         "The copy's source, bytes {} to {} of allocation \"{}\", overlaps its destination, bytes {} to {}.",
         from.offset, from.offset + bytes, graph.allocations[from.allocation].label, to.offset, to.offset + bytes));

@@ -75,12 +75,19 @@ struct Allocation {
   [[nodiscard]] bool is_private() const noexcept { return weight == nullptr && memory == nullptr; }
 };
 
-/// Index of the allocation that stands for `memory`; one is added where there is none.
+/// Index of the allocation that stands for `memory`, if there is one.
+[[nodiscard]] inline std::optional<std::uint32_t> find_memory(const std::vector<Allocation>& allocations,
+                                                              const TrackedMemory* memory) noexcept {
+  for (std::size_t i = 0; i < allocations.size(); ++i) {
+    if (allocations[i].memory.get() == memory) return static_cast<std::uint32_t>(i);
+  }
+  return {};
+}
+
+/// The same; one is added where there is none.
 [[nodiscard]] inline std::uint32_t find_or_add_memory(std::vector<Allocation>& allocations,
                                                       const std::shared_ptr<TrackedMemory>& memory) {
-  for (std::size_t i = 0; i < allocations.size(); ++i) {
-    if (allocations[i].memory.get() == memory.get()) return static_cast<std::uint32_t>(i);
-  }
+  if (const auto found = find_memory(allocations, memory.get())) return *found;
   allocations.push_back({.label = memory->label(),
                          .bytes = memory->bytes(),
                          .placement = memory->placement(),

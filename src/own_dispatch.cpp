@@ -3,22 +3,22 @@
 #include "device/own_kernels.h"
 
 #include <cstddef>
-#include <cstring>
+#include <utility>
 
 namespace weft {
 
 DispatchOperation own_dispatch(const std::shared_ptr<const LoadedKernel>& kernel, Dim3 grid,
                                const std::vector<std::variant<Location, std::uint64_t>>& arguments) {
-  DispatchOperation dispatch{kernel, grid, 0, std::vector<std::byte>(kernel->compiled.parameter_bytes()), {}};
+  std::vector<std::uint64_t> values(arguments.size(), 0);
+  std::vector<PointerSlot> pointers;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto& [offset, size, kind] = kernel->compiled.parameters[i];
     if (const auto* place = std::get_if<Location>(&arguments[i])) {
-      dispatch.pointers.push_back({offset, *place});
+      pointers.push_back({kernel->compiled.parameters[i].offset, *place});
     } else {
-      std::memcpy(&dispatch.parameters[offset], &std::get<std::uint64_t>(arguments[i]), size);
+      values[i] = std::get<std::uint64_t>(arguments[i]);
     }
   }
-  return dispatch;
+  return {kernel, grid, 0, parameter_block(kernel->compiled, values), std::move(pointers)};
 }
 
 std::vector<ByteUse> copy_uses(const Location& destination, const Location& source, std::uint64_t bytes) {

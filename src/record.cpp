@@ -7,6 +7,7 @@
 #include "error_context.h"
 #include "fragment_state.h"
 #include "graph_state.h"
+#include "overlap.h"
 #include "refusal.h"
 #include <weft/error.h>
 #include <weft/graph.h>
@@ -33,10 +34,6 @@ struct Bound {
   std::uint64_t base = 0;
   std::uint64_t bytes = 0;
 };
-
-bool overlap(std::uint64_t a, std::uint64_t a_bytes, std::uint64_t b, std::uint64_t b_bytes) {
-  return a < b + b_bytes && b < a + a_bytes;
-}
 
 bool same_storage(const Bound& a, const Bound& b) {
   return a.storage.allocation == b.storage.allocation && a.storage.offset == b.storage.offset && a.bytes == b.bytes &&
@@ -155,11 +152,8 @@ class Recording {
 
   /// The graph's allocation for memory of its own kind, which may be one that is yet to be added.
   std::uint32_t memory_storage(const std::shared_ptr<TrackedMemory>& memory) {
-    const auto own = static_cast<std::uint32_t>(graph_.allocations.size());
-    for (std::uint32_t i = 0; i < own; ++i) {
-      if (graph_.allocations[i].memory.get() == memory.get()) return i;
-    }
-    return own + find_or_add_memory(added_, memory);
+    if (const auto found = find_memory(graph_.allocations, memory.get())) return *found;
+    return static_cast<std::uint32_t>(graph_.allocations.size()) + find_or_add_memory(added_, memory);
   }
 
   /// Private scratch, no byte of whose allocation is an input or output.

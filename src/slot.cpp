@@ -4,6 +4,7 @@
 #include "device/copy_entry.h"
 #include "device_tensor_access.h"
 #include "error_context.h"
+#include "overlap.h"
 #include "refusal.h"
 #include <weft/error.h>
 
@@ -21,10 +22,6 @@ namespace {
 
 constexpr std::uint64_t kCanaryBytes = kArenaAlignment;
 constexpr std::uint8_t kCanary = 0xC7;
-
-bool overlap(DeviceAddress a, std::uint64_t a_bytes, DeviceAddress b, std::uint64_t b_bytes) {
-  return a < b + b_bytes && b < a + a_bytes;
-}
 
 }  // namespace
 

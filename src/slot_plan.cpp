@@ -5,6 +5,7 @@
 #include "device_tensor_access.h"
 #include "error_context.h"
 #include "graph_state.h"
+#include "overlap.h"
 #include "own_dispatch.h"
 #include "plan/access_summary.h"
 #include "refusal.h"
@@ -35,8 +36,8 @@ ByteUse use_of(const Location& place, std::uint64_t bytes, Access access) {
 }
 
 bool overlap(const SlotTensor& a, const SlotTensor& b) {
-  return a.place.allocation == b.place.allocation && a.place.offset < b.place.offset + b.desc.bytes() &&
-         b.place.offset < a.place.offset + a.desc.bytes();
+  return a.place.allocation == b.place.allocation &&
+         weft::overlap(a.place.offset, a.desc.bytes(), b.place.offset, b.desc.bytes());
 }
 
 void require_forms(const std::vector<RequestForm>& forms) {

@@ -34,23 +34,42 @@ AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api, Allocator all
     : api_(std::move(api)),
       stream_(create_stream(api_)),
       allocator_(std::move(allocator)),
-      budget_(std::move(budget)) {}
+      budget_(std::move(budget)),
+      at_most_(Shortage::reclaim) {}
 
-AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api) noexcept : api_(std::move(api)) {}
+AllocationDomain::AllocationDomain(std::shared_ptr<DeviceApi> api) noexcept
+    : api_(std::move(api)), at_most_(Shortage::refuse) {}
 
 MemoryReservation AllocationDomain::charge(std::uint64_t bytes, Shortage shortage) const {
   if (!budget_) return {};
-  const auto take = [&] { return budget_->reserve(bytes); };
-  return shortage == Shortage::reclaim ? take_or_reclaim(take) : take();
+  return shortage == Shortage::reclaim ? budget_->reserve(bytes) : budget_->reserve_now(bytes);
+}
+
+template <class Call>
+DeviceStatus AllocationDomain::relieved(Shortage shortage, Call&& call) {
+  const DeviceStatus status = call();
+  if (status.code != StatusCode::out_of_memory || std::max(shortage, at_most_) == Shortage::refuse) return status;
+  relieve(*api_);
+  return call();
+}
+
+PinnedMemory AllocationDomain::allocate_pinned(std::uint64_t bytes, Shortage shortage) {
+  PinnedMemory memory;
+  check(relieved(shortage, [&] { return api_->allocate_pinned(bytes, memory); }), "allocate pinned memory");
+  return memory;
 }
 
 DeviceAddress AllocationDomain::allocate(StreamHandle stream, std::uint64_t bytes) {
   if (!allocator_.allocate) {
     DeviceAddress address = 0;
-    check(api_->allocate(stream, bytes, address), "allocate memory");
+    check(relieved(Shortage::reclaim, [&] { return api_->allocate(stream, bytes, address); }), "allocate memory");
     return address;
   }
   void* memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
+  if (memory == nullptr) {
+    relieve(*api_);
+    memory = allocator_.allocate(bytes, reinterpret_cast<void*>(stream));
+  }
   if (memory == nullptr) throw Error(ErrorCode::out_of_memory, "The context's allocator has no memory.");
   const auto address = reinterpret_cast<DeviceAddress>(memory);
   if (address % kArenaAlignment != 0) {

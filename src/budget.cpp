@@ -1,3 +1,4 @@
+#include "reclaim.h"
 #include "refusal.h"
 #include <weft/budget.h>
 #include <weft/error.h>
@@ -35,6 +36,11 @@ MemoryReservation MemoryReservation::split(std::uint64_t bytes) noexcept {
   return {state_, part};
 }
 
+void MemoryReservation::merge(MemoryReservation other) noexcept {
+  if (state_ == nullptr) *this = std::move(other);
+  if (other.state_ == state_) bytes_ += std::exchange(other.bytes_, 0);
+}
+
 MemoryReservation::~MemoryReservation() {
   if (state_ != nullptr) state_->used.fetch_sub(bytes_, std::memory_order_relaxed);
 }
@@ -44,20 +50,38 @@ MemoryBudget::MemoryBudget(std::uint64_t ceiling_bytes) : state_(std::make_share
 std::uint64_t MemoryBudget::ceiling_bytes() const noexcept { return state_->ceiling; }
 std::uint64_t MemoryBudget::used_bytes() const noexcept { return state_->used.load(std::memory_order_relaxed); }
 
-MemoryReservation MemoryBudget::reserve(std::uint64_t bytes) const {
-  const std::uint64_t ceiling = state_->ceiling;
-  if (bytes > ceiling) {
-    refuse(fmt::format("{} bytes are more than the memory budget's ceiling of {} bytes.", bytes, ceiling));
-  }
-  std::uint64_t used = state_->used.load(std::memory_order_relaxed);
+bool MemoryBudget::take(std::uint64_t bytes) const noexcept {
+  std::uint64_t used = used_bytes();
   do {
-    if (bytes > ceiling - used) {
-      throw Error(ErrorCode::busy,
-                  fmt::format("{} bytes do not fit in the memory budget now: {} of its {} bytes are in "
-                              "use.",
-                              bytes, used, ceiling));
-    }
+    if (bytes > state_->ceiling - used) return false;
   } while (!state_->used.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  return true;
+}
+
+void MemoryBudget::require_possible(std::uint64_t bytes) const {
+  if (bytes <= state_->ceiling) return;
+  refuse(fmt::format("{} bytes are more than the memory budget's ceiling of {} bytes.", bytes, state_->ceiling));
+}
+
+void MemoryBudget::refuse_for_now(std::uint64_t bytes) const {
+  throw Error(ErrorCode::busy,
+              fmt::format("{} bytes do not fit in the memory budget now: {} of its {} bytes are in use.", bytes,
+                          used_bytes(), state_->ceiling));
+}
+
+MemoryReservation MemoryBudget::reserve_now(std::uint64_t bytes) const {
+  require_possible(bytes);
+  if (!take(bytes)) refuse_for_now(bytes);
+  return {state_, bytes};
+}
+
+MemoryReservation MemoryBudget::reserve(std::uint64_t bytes) const {
+  require_possible(bytes);
+  if (take(bytes)) return {state_, bytes};
+  reclaim();
+  while (!take(bytes)) {
+    if (!evict_idle(*this)) refuse_for_now(bytes);
+  }
   return {state_, bytes};
 }
 

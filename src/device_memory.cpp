@@ -8,14 +8,26 @@
 
 namespace weft {
 
+namespace {
+
+std::string describe(std::uint64_t bytes, const std::string& what) {
+  return fmt::format("allocating {} bytes for {}", bytes, what);
+}
+
+MemoryReservation charge_memory(const AllocationDomain& domain, std::uint64_t bytes, const std::string& what) {
+  return in_context([&] { return describe(bytes, what); }, [&] { return domain.charge(bytes); });
+}
+
+}  // namespace
+
 DeviceMemory::DeviceMemory(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
                            const std::string& what)
-    : domain_(std::move(domain)), home_(domain_), stream_(stream), bytes_(bytes) {
-  in_context([&] { return fmt::format("allocating {} bytes for {}", bytes, what); },
-             [&] {
-               charge_ = domain_->charge(bytes);
-               address_ = domain_->allocate(stream, bytes);
-             });
+    : DeviceMemory(domain, stream, bytes, what, charge_memory(*domain, bytes, what)) {}
+
+DeviceMemory::DeviceMemory(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
+                           const std::string& what, MemoryReservation charge)
+    : domain_(std::move(domain)), home_(domain_), charge_(std::move(charge)), stream_(stream), bytes_(bytes) {
+  in_context([&] { return describe(bytes, what); }, [&] { address_ = domain_->allocate(stream, bytes); });
   reserved_ = {home_, &AllocationDomain::reserved, bytes_, 1};
 }
 

@@ -19,6 +19,9 @@ class DeviceMemory {
   /// `out_of_memory`; `invalid` for what an allocator gives that is no memory of the device.
   DeviceMemory(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
                const std::string& what);
+  /// The same, with a charge that was taken before.
+  DeviceMemory(std::shared_ptr<AllocationDomain> domain, StreamHandle stream, std::uint64_t bytes,
+               const std::string& what, MemoryReservation charge);
   DeviceMemory(DeviceMemory&& other) noexcept;
   DeviceMemory& operator=(DeviceMemory&& other) noexcept;
   ~DeviceMemory();

@@ -2,6 +2,7 @@
 
 #include "operation.h"
 #include <weft/context.h>
+#include <weft/model.h>
 #include <weft/region.h>
 
 #include <cstdint>
@@ -20,6 +21,12 @@ struct FragmentState {
   std::vector<TensorRegion> inputs;
   std::vector<TensorRegion> outputs;
   bool reuses_scratch = false;
+  std::uint64_t session = 0;  // Whose regions and kernels they are; no other definition of the process has it.
+};
+
+/// Opens a ModelFragment to the files of the model and serving layers.
+struct FragmentAccess {
+  [[nodiscard]] static const FragmentState& state(const ModelFragment& fragment) noexcept { return *fragment.state_; }
 };
 
 }  // namespace weft

@@ -1,3 +1,4 @@
+#include "buffer_storage.h"
 #include "context_state.h"
 #include "definition_state.h"
 #include "error_context.h"
@@ -11,6 +12,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -34,11 +36,27 @@ void validate_tensor_region(const ValidationScope& scope, const TensorRegion& te
   }
   if (allocation.weight != nullptr)
     refuse(fmt::format("The region is of the weight \"{}\"; inputs and outputs are never weights.", allocation.label));
+  if (allocation.memory != nullptr) {
+    refuse(
+        fmt::format("The region is of the state \"{}\", which all slots share; an input or output is memory of each "
+                    "slot's own.",
+                    allocation.label));
+  }
   const std::uint64_t element = size_of(tensor.desc.dtype());
   if (tensor.offset % element != 0) {
     refuse(fmt::format("The region starts at byte {} of allocation \"{}\"; elements of {} start at multiples of {}.",
                        tensor.offset, allocation.label, to_string(tensor.desc.dtype()), element));
   }
+}
+
+const std::shared_ptr<TrackedMemory>& require_state(const DefinitionState& definition, const Region& region) {
+  const Allocation& allocation = require_region(scope_of(definition), region);
+  if (allocation.memory == nullptr) {
+    refuse(fmt::format("The allocation \"{}\" is {}; state is what ModelSession::state makes.", allocation.label,
+                       allocation.weight != nullptr ? "a weight" : "scratch"));
+  }
+  if (region.bytes == 0) refuse(fmt::format("The region of the state \"{}\" is empty.", allocation.label));
+  return allocation.memory;
 }
 
 std::vector<std::uint64_t> used_extents(const FragmentState& fragment) {
@@ -73,6 +91,7 @@ std::shared_ptr<const FragmentState> validate_fragment(const DefinitionState& de
                          std::move(options.inputs),
                          std::move(options.outputs)};
   fragment.extents = used_extents(fragment);
+  fragment.session = definition.session;
   return std::make_shared<const FragmentState>(std::move(fragment));
 }
 
@@ -88,6 +107,35 @@ std::uint64_t ModelDefinition::weight_bytes() const noexcept {
     if (allocation.weight != nullptr) bytes += allocation.bytes;
   }
   return bytes;
+}
+
+std::uint64_t ModelDefinition::state_bytes() const noexcept {
+  std::uint64_t bytes = 0;
+  for (const Allocation& allocation : state_->allocations) {
+    if (allocation.memory != nullptr) bytes += allocation.bytes;
+  }
+  return bytes;
+}
+
+Buffer ModelDefinition::state(const Region& region) const {
+  return BufferAccess::make(require_state(*state_, region)).slice(region.offset, region.bytes);
+}
+
+DeviceTensor ModelDefinition::state(const TensorRegion& region) const {
+  const Buffer buffer = state(static_cast<const Region&>(region));
+  if (region.desc.is_empty()) refuse(fmt::format("The state's descriptor {} is empty.", to_string(region.desc)));
+  return buffer.tensor(region.desc);
+}
+
+Completion ModelDefinition::reset_state(const Region& region) const {
+  const std::shared_ptr<TrackedMemory>& memory = require_state(*state_, region);
+  const std::array uses{TrackedUse{memory.get(), region.offset, region.offset + region.bytes, Access::write}};
+  const std::array<Transfers::Step, 1> steps{FillNode{memory->address() + region.offset, region.bytes, 0}};
+  Transfers& transfers = memory->home().transfers();
+  return in_context([&] { return fmt::format("resetting the state \"{}\"", memory->label()); },
+                    [&] {
+                      return transfers.submit(transfers.lane(), {.uses = uses, .producers = {}}, steps, {&memory, 1});
+                    });
 }
 
 LaunchConfig ModelDefinition::launch_config(KernelId kernel, std::span<const std::uint64_t> workload) const {

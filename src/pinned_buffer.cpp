@@ -8,14 +8,27 @@
 
 namespace weft {
 
+namespace {
+
+std::string describe(std::uint64_t bytes, const std::string& what) {
+  return fmt::format("allocating {} bytes of pinned host memory for {}", bytes, what);
+}
+
+MemoryReservation charge_memory(const AllocationDomain& domain, std::uint64_t bytes, const std::string& what,
+                                Shortage shortage) {
+  return in_context([&] { return describe(bytes, what); }, [&] { return domain.charge(bytes, shortage); });
+}
+
+}  // namespace
+
 PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what,
                            Shortage shortage)
-    : domain_(std::move(domain)), bytes_(bytes) {
-  in_context([&] { return fmt::format("allocating {} bytes of pinned host memory for {}", bytes, what); },
-             [&] {
-               charge_ = domain_->charge(bytes, shortage);
-               check(domain_->api()->allocate_pinned(bytes, memory_), "allocate pinned memory");
-             });
+    : PinnedBuffer(domain, bytes, what, charge_memory(*domain, bytes, what, shortage), shortage) {}
+
+PinnedBuffer::PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what,
+                           MemoryReservation charge, Shortage shortage)
+    : domain_(std::move(domain)), charge_(std::move(charge)), bytes_(bytes) {
+  in_context([&] { return describe(bytes, what); }, [&] { memory_ = domain_->allocate_pinned(bytes, shortage); });
   staging_ = {domain_, &AllocationDomain::staging, bytes, 1};
 }
 
@@ -33,6 +46,16 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 // The members that count and charge go after this: once the memory is given back.
 PinnedBuffer::~PinnedBuffer() {
   if (domain_ != nullptr) static_cast<void>(domain_->api()->free_pinned(memory_.host));
+}
+
+std::uint64_t PinnedBuffer::uncharged_bytes(const AllocationDomain& domain) const noexcept {
+  return domain_ == nullptr || domain.budget() == domain_->budget() ? 0 : bytes_;
+}
+
+void PinnedBuffer::count_in(const std::shared_ptr<AllocationDomain>& domain, MemoryReservation charge) noexcept {
+  if (domain->budget() != domain_->budget()) charge_ = std::move(charge);
+  staging_ = {domain, &AllocationDomain::staging, bytes_, 1};
+  domain_ = domain;
 }
 
 }  // namespace weft

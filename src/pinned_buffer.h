@@ -18,6 +18,9 @@ class PinnedBuffer {
   /// `what` names it in errors. Errors: those of MemoryBudget::reserve; `out_of_memory`.
   PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what,
                Shortage shortage = Shortage::reclaim);
+  /// The same, with a charge that was taken before.
+  PinnedBuffer(std::shared_ptr<AllocationDomain> domain, std::uint64_t bytes, const std::string& what,
+               MemoryReservation charge, Shortage shortage = Shortage::reclaim);
   PinnedBuffer(PinnedBuffer&& other) noexcept;
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept;
   ~PinnedBuffer();
@@ -25,6 +28,11 @@ class PinnedBuffer {
   [[nodiscard]] std::byte* host() const noexcept { return memory_.host; }
   [[nodiscard]] DeviceAddress device() const noexcept { return memory_.device; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+
+  /// Bytes that the budget of `domain` is yet to be charged when the memory is counted there.
+  [[nodiscard]] std::uint64_t uncharged_bytes(const AllocationDomain& domain) const noexcept;
+  /// Counts the memory in another domain of the same device from now on; `charge` is of those bytes.
+  void count_in(const std::shared_ptr<AllocationDomain>& domain, MemoryReservation charge) noexcept;
 
  private:
   std::shared_ptr<AllocationDomain> domain_;

@@ -107,6 +107,9 @@ class Recording {
       if (allocation.weight != nullptr && overlaps_weight(candidate, *allocation.weight)) {
         refuse(fmt::format("The tensor shares bytes with the weight \"{}\" of the fragment.", allocation.label));
       }
+      if (allocation.memory != nullptr && overlaps_memory(candidate, *allocation.memory)) {
+        refuse(fmt::format("The tensor shares bytes with the state \"{}\" of the fragment.", allocation.label));
+      }
     }
     std::optional<Bound>& bound = bound_[input.allocation];
     if (bound && !same_storage(*bound, candidate)) {
@@ -148,6 +151,12 @@ class Recording {
     return storage.weight.get() == &weight ||
            (storage.memory != nullptr &&
             weft::overlap(address_in(*storage.memory, bound), bound.bytes, weight.address(), weight.bytes()));
+  }
+
+  [[nodiscard]] bool overlaps_memory(const Bound& bound, const TrackedMemory& memory) const {
+    const Allocation& storage = storage_of(bound);
+    return storage.memory != nullptr &&
+           weft::overlap(address_in(*storage.memory, bound), bound.bytes, memory.address(), memory.bytes());
   }
 
   /// The graph's allocation for memory of its own kind, which may be one that is yet to be added.
@@ -194,6 +203,8 @@ class Recording {
       const Allocation& allocation = fragment_.allocations[i];
       if (allocation.weight != nullptr) {
         bound_[i] = Bound{{weight_storage(allocation), 0}, 0, allocation.bytes};
+      } else if (allocation.memory != nullptr) {
+        bound_[i] = Bound{{memory_storage(allocation.memory), 0}, 0, allocation.bytes};
       } else {
         bound_[i] = Bound{
             {add({.label = allocation.label, .bytes = fragment_.extents[i], .placement = allocation.placement}), 0},

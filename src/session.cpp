@@ -36,18 +36,29 @@ ModelSession& ModelSession::operator=(ModelSession&& other) noexcept {
 
 ModelSession::~ModelSession() { SessionState::release(std::move(state_)); }
 
-SessionState& ModelSession::state() const {
+SessionState& ModelSession::require_usable() const {
   if (state_ == nullptr) refuse("The session is moved from or frozen.");
   state_->require_healthy();
   return *state_;
 }
 
 Region ModelSession::allocate(std::uint64_t bytes, AllocationOptions options) {
-  return state().add_scratch(std::move(options.label), bytes, options.placement);
+  return require_usable().add_scratch(std::move(options.label), bytes, options.placement);
 }
 
 TensorRegion ModelSession::allocate(const TensorDesc& desc, AllocationOptions options) {
   return {allocate(desc.bytes(), std::move(options)), desc};
+}
+
+Region ModelSession::state(std::uint64_t bytes, AllocationOptions options) {
+  SessionState& session = require_usable();
+  const std::string label = options.label;
+  return in_context([&] { return fmt::format("making the state \"{}\"", label); },
+                    [&] { return session.add_state(std::move(options.label), bytes, options.placement); });
+}
+
+TensorRegion ModelSession::state(const TensorDesc& desc, AllocationOptions options) {
+  return {state(desc.bytes(), std::move(options)), desc};
 }
 
 void ModelSession::require_dtype(const HostTensor& tensor, DType dtype) {
@@ -58,7 +69,7 @@ void ModelSession::require_dtype(const HostTensor& tensor, DType dtype) {
 }
 
 TensorRegion ModelSession::weight(const HostTensor& tensor) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   return making_weight(tensor.label, [&]() -> TensorRegion {
     require_not_empty(tensor.desc);
     if (tensor.bytes.size() != tensor.desc.bytes()) {
@@ -70,17 +81,17 @@ TensorRegion ModelSession::weight(const HostTensor& tensor) {
 }
 
 TensorRegion ModelSession::weight(Trusted, AdoptedMemory memory, const TensorDesc& desc, std::string label) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   return making_weight(label, [&]() -> TensorRegion {
     require_not_empty(desc);
     return {session.add_weight(label, std::move(memory), desc.bytes()), desc};
   });
 }
 
-KernelId ModelSession::load(const KernelSpec& spec) { return state().load(spec); }
+KernelId ModelSession::load(const KernelSpec& spec) { return require_usable().load(spec); }
 
 void ModelSession::upload(const Region& region, std::span<const std::byte> bytes) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   const Allocation& allocation = session.require_bytes(region, "upload");
   if (bytes.size() != region.bytes) {
     refuse(fmt::format("The region of allocation \"{}\" has {} bytes; {} are given.", allocation.label, region.bytes,
@@ -91,7 +102,7 @@ void ModelSession::upload(const Region& region, std::span<const std::byte> bytes
 }
 
 void ModelSession::read(const Region& region, std::span<std::byte> bytes) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   const Allocation& allocation = session.require_bytes(region, "read");
   if (bytes.size() != region.bytes) {
     refuse(fmt::format("The region of allocation \"{}\" has {} bytes; there is room for {}.", allocation.label,
@@ -104,7 +115,7 @@ void ModelSession::read(const Region& region, std::span<std::byte> bytes) {
 }
 
 std::vector<std::vector<std::byte>> ModelSession::read_many(const std::vector<Region>& regions) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   for (std::size_t i = 0; i < regions.size(); ++i) {
     in_context([&] { return fmt::format("reading regions[{}]", i); },
                [&] { static_cast<void>(session.require_bytes(regions[i], "read")); });
@@ -120,20 +131,20 @@ std::vector<std::vector<std::byte>> ModelSession::read_many(const std::vector<Re
 }
 
 void ModelSession::record(const std::string& key, const std::vector<Command>& commands) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   in_context([&] { return fmt::format("recording the graph \"{}\"", key); }, [&] { session.record(key, commands); });
 }
 
 void ModelSession::replay(const std::string& key) {
-  SessionState& session = state();
+  SessionState& session = require_usable();
   in_context([&] { return fmt::format("replaying the graph \"{}\"", key); }, [&] { session.replay(key); });
 }
 
-void ModelSession::synchronize() { state().synchronize(); }
+void ModelSession::synchronize() { require_usable().synchronize(); }
 
 ModelDefinition ModelSession::freeze(const Context& context) && {
   ModelSession consumed(std::move(*this));  // Whatever comes.
-  return ModelDefinition(std::make_shared<const DefinitionState>(consumed.state().freeze(context)));
+  return ModelDefinition(std::make_shared<const DefinitionState>(consumed.require_usable().freeze(context)));
 }
 
 }  // namespace weft

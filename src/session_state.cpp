@@ -3,10 +3,10 @@
 #include "device/process_state.h"
 #include "device/registry.h"
 #include "error_context.h"
+#include "foreign_memory.h"
 #include "reclaim.h"
 #include "refusal.h"
 #include "unique_id.h"
-#include <weft/plan/arena.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -52,20 +52,12 @@ Leftovers& leftovers() {
   return **instance;
 }
 
-void require_device_range(DeviceApi& api, DeviceAddress address, std::uint64_t bytes) {
-  if (address % kArenaAlignment != 0) {
-    refuse(
-        fmt::format("The memory starts at {:#x}; weft's storage starts at multiples of {}.", address, kArenaAlignment));
+void require_allocation(const std::string& label, std::uint64_t bytes, Placement placement) {
+  if (bytes == 0 || bytes > std::numeric_limits<std::int64_t>::max()) {
+    refuse(fmt::format("The allocation \"{}\" has {} bytes; an allocation has 1 to {}.", label, bytes,
+                       std::numeric_limits<std::int64_t>::max()));
   }
-  AddressInfo info;
-  check(api.describe_address(address, info), "describe an address");
-  if (info.kind != AddressInfo::Kind::device)
-    refuse(fmt::format("The address {:#x} is no memory of the device.", address));
-  const std::uint64_t room = info.bytes - (address - info.base);
-  if (bytes > room) {
-    refuse(fmt::format("The memory at {:#x} is given as {} bytes; its allocation has {} from there on.", address, bytes,
-                       room));
-  }
+  require_enumerator(fmt::format("placement of the allocation \"{}\"", label), placement, Placement::shared);
 }
 
 }  // namespace
@@ -108,18 +100,24 @@ Region SessionState::add(Allocation allocation) {
     refuse(fmt::format("The session has {} allocations, which is the most it can have.", allocations_.size()));
   }
   const Region region{id_, static_cast<std::uint32_t>(allocations_.size()), 0, allocation.bytes};
-  scratch_.emplace_back();
+  memory_.emplace_back();
   allocations_.push_back(std::move(allocation));
   return region;
 }
 
 Region SessionState::add_scratch(std::string label, std::uint64_t bytes, Placement placement) {
-  if (bytes == 0 || bytes > std::numeric_limits<std::int64_t>::max()) {
-    refuse(fmt::format("The allocation \"{}\" has {} bytes; an allocation has 1 to {}.", label, bytes,
-                       std::numeric_limits<std::int64_t>::max()));
-  }
-  require_enumerator(fmt::format("placement of the allocation \"{}\"", label), placement, Placement::shared);
+  require_allocation(label, bytes, placement);
   return add({std::move(label), bytes, placement, nullptr});
+}
+
+Region SessionState::add_state(std::string label, std::uint64_t bytes, Placement placement) {
+  require_allocation(label, bytes, placement);
+  Allocation allocation{std::move(label), bytes, placement, nullptr};
+  PlacedMemory memory = allocate_zeroed(allocation);
+  const Region region = add(std::move(allocation));
+  memory_[region.allocation] = std::move(memory);
+  states_.push_back(region.allocation);
+  return region;
 }
 
 Region SessionState::add_weight(std::string label, std::span<const std::byte> bytes) {

@@ -2,9 +2,9 @@
 
 #include "allocation_domain.h"
 #include "definition_state.h"
-#include "device_memory.h"
 #include "operation.h"
 #include "pinned_buffer.h"
+#include "placed_memory.h"
 #include "staging.h"
 #include "validation.h"
 #include "weight.h"
@@ -44,6 +44,7 @@ class SessionState {
 
   // What the model is made of: session_state.cpp.
   [[nodiscard]] Region add_scratch(std::string label, std::uint64_t bytes, Placement placement);
+  [[nodiscard]] Region add_state(std::string label, std::uint64_t bytes, Placement placement);
   [[nodiscard]] Region add_weight(std::string label, std::span<const std::byte> bytes);
   [[nodiscard]] Region add_weight(std::string label, AdoptedMemory memory, std::uint64_t bytes);
   [[nodiscard]] KernelId load(const KernelSpec& spec);
@@ -71,16 +72,14 @@ class SessionState {
     const void* function;          // Of an image that is a kernel of the program.
     LoadedModule module;
   };
-  /// Memory of scratch; none until something uses it.
-  struct Scratch {
-    DeviceMemory device;
-    PinnedBuffer shared;
-  };
 
   [[nodiscard]] DeviceApi& api() const noexcept { return *domain_->api(); }
   [[nodiscard]] StreamHandle stream() const noexcept { return domain_->stream(); }
   [[nodiscard]] ValidationScope scope() const noexcept;
   [[nodiscard]] Region add(Allocation allocation);
+  /// Memory for an allocation, zeroed. Errors: `out_of_memory`; those of the budget and, which end the session, of the
+  /// device.
+  [[nodiscard]] PlacedMemory allocate_zeroed(const Allocation& allocation);
   [[nodiscard]] LoadedModule find_module(const CodeImage& image) const noexcept;
   /// 0 for scratch without memory.
   [[nodiscard]] DeviceAddress address(std::uint32_t allocation) const noexcept;
@@ -104,8 +103,9 @@ class SessionState {
   const std::shared_ptr<AllocationDomain> domain_;
   std::optional<std::string> failure_;  // The cause, once queued work has failed.
   std::vector<Allocation> allocations_;
-  std::vector<Scratch> scratch_;                  // By allocation.
+  std::vector<PlacedMemory> memory_;              // By allocation; none for weights, nor for scratch until its use.
   std::vector<std::shared_ptr<Weight>> weights_;  // Those of allocations_, for the freeze.
+  std::vector<std::uint32_t> states_;             // The same, by index.
   std::vector<LoadedImage> images_;
   std::vector<std::shared_ptr<const LoadedKernel>> kernels_;
   std::shared_ptr<const LoadedKernel> fill_kernel_;  // Null until a graph needs it.
@@ -123,7 +123,7 @@ class SessionState::Growth {
   Growth& operator=(const Growth&) = delete;
   ~Growth();
 
-  /// Errors: `out_of_memory`; those of the budget and, which end the session, of the device.
+  /// Errors: those of allocate_zeroed.
   void add(std::uint32_t allocation);
   void keep() noexcept { added_.clear(); }
 

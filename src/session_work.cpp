@@ -33,29 +33,26 @@ GraphPlan plan_graph(const std::string& title, std::vector<Operation> operations
 }  // namespace
 
 SessionState::Growth::~Growth() {
-  for (const std::uint32_t allocation : added_) session_.scratch_[allocation] = {};
+  for (const std::uint32_t allocation : added_) session_.memory_[allocation] = {};
 }
 
 void SessionState::Growth::add(std::uint32_t allocation) {
   if (session_.address(allocation) != 0) return;
-  const Allocation& wanted = session_.allocations_[allocation];
-  const std::string what = fmt::format("\"{}\" of a session", wanted.label);
   added_.push_back(allocation);
-  Scratch& scratch = session_.scratch_[allocation];
-  if (wanted.placement == Placement::shared) {
-    scratch.shared = PinnedBuffer(session_.domain_, wanted.bytes, what);  // Zeroed by the device.
-    return;
-  }
-  scratch.device = DeviceMemory(session_.domain_, session_.stream(), wanted.bytes, what);
-  session_.on_device([&] {
-    check(session_.api().fill(session_.stream(), {scratch.device.address(), wanted.bytes, 0}), "zero scratch memory");
-  });
+  session_.memory_[allocation] = session_.allocate_zeroed(session_.allocations_[allocation]);
+}
+
+PlacedMemory SessionState::allocate_zeroed(const Allocation& allocation) {
+  PlacedMemory memory(domain_, stream(), allocation.bytes, allocation.placement,
+                      fmt::format("\"{}\" of a session", allocation.label));
+  if (allocation.placement == Placement::device)
+    on_device([&] { check(api().fill(stream(), {memory.address(), allocation.bytes, 0}), "zero a session's memory"); });
+  return memory;
 }
 
 DeviceAddress SessionState::address(std::uint32_t allocation) const noexcept {
   if (const auto& weight = allocations_[allocation].weight; weight != nullptr) return weight->address();
-  const Scratch& scratch = scratch_[allocation];
-  return scratch.shared.host() != nullptr ? scratch.shared.device() : scratch.device.address();
+  return memory_[allocation].address();
 }
 
 const Allocation& SessionState::require_bytes(const Region& region, const char* doing) const {

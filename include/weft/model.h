@@ -1,6 +1,8 @@
 #pragma once
 
+#include <weft/buffer.h>
 #include <weft/command.h>
+#include <weft/completion.h>
 #include <weft/context.h>
 #include <weft/device_tensor.h>
 #include <weft/export.h>
@@ -43,6 +45,12 @@ class WEFT_API ModelFragment {
   /// `run.output(y)`. Errors: `invalid` for 0 slots or no commands; `out_of_memory`; on any error nothing is kept.
   [[nodiscard]] PreparedModel prepare(PrepareOptions options = {}) const;
 
+  /// What `prepare` charges a budget for these options: arenas, staging, completion words, and graphs as they are
+  /// estimated. A budget with so many bytes left takes the model; with one less it is refused before anything is
+  /// allocated. Plans the model and allocates nothing; the first call in a context measures what graphs take, with some
+  /// that never run. Errors: those of `prepare` that come before its first allocation; what the device says.
+  [[nodiscard]] std::uint64_t required_bytes(PrepareOptions options = {}) const;
+
   /// Appends the commands to an unprepared graph. `inputs` take the place of the fragment's input regions without a
   /// copy; what else it uses gets storage in the graph. Returns the outputs; they have values once the graph is
   /// prepared and has run.
@@ -50,13 +58,14 @@ class WEFT_API ModelFragment {
   /// An output that shares an input's allocation lives in the caller's tensor, which runs then overwrite. Needs
   /// exclusive use of the graph. Errors, all before the graph changes: `invalid` when the graph is of another context,
   /// for another number of tensors, a tensor of another graph or descriptor, inputs that overlap where the fragment's
-  /// do not, or commands that reach outside the input that replaces their allocation.
+  /// do not or that share bytes with the model's weights or state, or commands that reach outside the input that
+  /// replaces their allocation.
   [[nodiscard]] std::vector<DeviceTensor> record(Graph& graph, const std::vector<DeviceTensor>& inputs) const;
 
   /// The same fragment, whose private scratch takes turns with that of other such fragments that are recorded into the
   /// same graph: less memory, and in exchange an order between branches that share it, which the topology shows as
-  /// edges of reused scratch. Allocations with an input or output, and weights, are never shared; each slot has its
-  /// own.
+  /// edges of reused scratch. Allocations with an input or output, weights and state never take part; each slot has
+  /// scratch of its own.
   ///
   /// The caller vouches that every byte of private scratch that the fragment reads was written earlier in the same run
   /// by the same fragment: neither zeroes nor old values may be relied on.
@@ -66,13 +75,14 @@ class WEFT_API ModelFragment {
 
  private:
   friend class ModelDefinition;
+  friend struct FragmentAccess;
   explicit ModelFragment(std::shared_ptr<const FragmentState> state) noexcept;
   std::shared_ptr<const FragmentState> state_;
 };
 
-/// A frozen session: immutable weights and code, whatever the shape.
+/// A frozen session: immutable weights and code, whatever the shape, and the state that runs write.
 ///
-/// A shared handle to an immutable value; thread-safe.
+/// A shared handle to an immutable value, but for the bytes of the state; thread-safe.
 class WEFT_API ModelDefinition {
  public:
   ModelDefinition(const ModelDefinition&) = default;
@@ -82,14 +92,28 @@ class WEFT_API ModelDefinition {
 
   /// Device bytes of all weights, each once, whatever the number of fragments and slots.
   [[nodiscard]] std::uint64_t weight_bytes() const noexcept;
+  /// Bytes of all state, each once, whatever the number of fragments and slots.
+  [[nodiscard]] std::uint64_t state_bytes() const noexcept;
+
+  /// The memory behind a region of state: ModelSession::state. What is done with it comes after the runs that were
+  /// submitted before and touch the same bytes, and before those that are submitted later; state in shared memory can
+  /// be mapped. Errors: `invalid` for an empty region, or one that is not of this model's state.
+  [[nodiscard]] Buffer state(const Region& region) const;
+  /// The same as the tensor that the region holds: `download` reads it, and a `copy_into` with it as the destination
+  /// writes it. Errors: also `invalid` for an empty tensor, one that its region does not hold, or one that does not
+  /// start at a multiple of its element size.
+  [[nodiscard]] DeviceTensor state(const TensorRegion& region) const;
+  /// Zeroes a region of state, in that order too. Returns before it is done. Errors, and then nothing happens: those of
+  /// `state`; `busy` while the host maps it.
+  Completion reset_state(const Region& region) const;
 
   /// What the kernel's launch rule makes of a workload. Pure; its own errors pass through. Errors: `invalid` for a
   /// kernel of another session, or one without a launch rule.
   [[nodiscard]] LaunchConfig launch_config(KernelId kernel, std::span<const std::uint64_t> workload) const;
 
   /// Validates the commands of one shape: all inputs, then all outputs, then the commands in order; the first violation
-  /// is thrown. Allocates no device memory and runs nothing. Inputs and outputs start at a multiple of their element
-  /// size.
+  /// is thrown. Allocates no device memory and runs nothing. Inputs and outputs are scratch, neither weights nor state,
+  /// and start at a multiple of their element size.
   ///
   /// The caller vouches that each kernel reads and writes its bound regions as its spec says and nothing else, and that
   /// a command whose own bindings overlap is safe to run so. Errors: `invalid`, with the command's position and label.

@@ -28,16 +28,17 @@ namespace weft {
 class SessionState;
 
 struct SessionOptions {
-  /// Charged for what the session takes from the device. A weight that the session charged to the budget of the context
-  /// that it is frozen into is not charged again.
+  /// Charged for what the session takes from the device. Weights and state that the session charged to the budget of
+  /// the context that it is frozen into are not charged again.
   std::optional<MemoryBudget> budget = {};
 };
 
-/// Builds a model: allocations, weights and kernels. Ends in `freeze`.
+/// Builds a model: allocations, weights, state and kernels. Ends in `freeze`.
 ///
 /// Until then it can also run: `upload`, `record` and `replay` put work on the session's stream, in their order, and
-/// `read` and `synchronize` wait for it. That serves warm-up, preparation of weights and tests of kernels; what is left
-/// in scratch is gone after the freeze. Scratch takes memory, zeroed, with the first of these calls that touches it.
+/// `read` and `synchronize` wait for it. That serves warm-up, preparation of weights and state, and tests of kernels;
+/// what is left in scratch is gone after the freeze. Scratch takes memory, zeroed, with the first of these calls that
+/// touches it.
 ///
 /// Move-only; used by one thread at a time. A moved-from or frozen session refuses every call with `invalid`. Once
 /// queued work has failed at the device the session is done for: every later call is refused with `failed` and the
@@ -71,6 +72,23 @@ class WEFT_API ModelSession {
   template <Element T>
   [[nodiscard]] TypedRegion<T> allocate_shared(Shape shape, std::string label = {}) {
     return allocate<T>(std::move(shape), {.label = std::move(label), .placement = Placement::shared});
+  }
+
+  /// Memory that runs of the model may write and that outlives them: a KV cache, the state of a recurrence. There is
+  /// one of it, whatever the number of fragments, slots and graphs, and it lives as long as any of them. Runs that
+  /// write the same bytes of it come one after the other in the order of their submission, runs that only read them
+  /// overlap. It is taken at once and zeroed; what is in it at the freeze, by an `upload` or a `replay`, is what the
+  /// first run finds. ModelDefinition::state reads and writes it from then on.
+  ///
+  /// Inputs and outputs are never state, as each slot has its own. Errors, and then nothing is kept: `invalid` for 0
+  /// bytes; `out_of_memory`; `busy` or `invalid` from the budget.
+  [[nodiscard]] Region state(std::uint64_t bytes, AllocationOptions options = {});
+  /// State for one tensor. Errors: also `invalid` for an empty tensor.
+  [[nodiscard]] TensorRegion state(const TensorDesc& desc, AllocationOptions options = {});
+  template <Element T>
+  [[nodiscard]] TypedRegion<T> state(Shape shape, AllocationOptions options = {}) {
+    TensorDesc desc(DTypeOf<T>::value, std::move(shape));
+    return {state(desc, std::move(options)), desc};
   }
 
   /// Device memory with these bytes, immutable from `freeze` on and shared by all that uses the model. The bytes are
@@ -130,14 +148,15 @@ class WEFT_API ModelSession {
   /// Waits for all queued work.
   void synchronize();
 
-  /// Waits for all queued work and makes the model immutable. Weights move to the context as they are, without a copy,
-  /// and are charged to its budget; scratch remains as sizes, and recorded graphs are gone. Consumes the session,
-  /// whatever comes of it. Errors: `invalid` when the context is of another device; `busy` or `invalid` when its budget
-  /// does not take the weights; `failed` for a session that has failed.
+  /// Waits for all queued work and makes the model immutable, but for its state. Weights and state move to the context
+  /// as they are, without a copy, and are charged to its budget; scratch remains as sizes, and recorded graphs are
+  /// gone. Consumes the session, whatever comes of it. Errors: `invalid` when the context is of another device; `busy`
+  /// or `invalid` when its budget does not take the weights and the state; `failed` for a session that has failed.
   [[nodiscard]] ModelDefinition freeze(const Context& context) &&;
 
  private:
-  [[nodiscard]] SessionState& state() const;
+  /// Errors: `invalid` for a session that is moved from or frozen; those of SessionState::require_healthy.
+  [[nodiscard]] SessionState& require_usable() const;
   static void require_dtype(const HostTensor& tensor, DType dtype);
   std::shared_ptr<SessionState> state_;
 };

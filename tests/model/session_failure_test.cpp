@@ -112,7 +112,7 @@ TEST_CASE("A session whose queued work failed refuses every later call with the 
   for (const Case& failing :
        {Case{Verb::launch, "replay", "launch the graph"}, Case{Verb::copy, "upload", "copy to the device"},
         Case{Verb::copy, "weight", "copy to the device"}, Case{Verb::copy, "read", "copy from the device"},
-        Case{Verb::copy, "read_many", "copy from the device"}, Case{Verb::fill, "record", "zero scratch memory"},
+        Case{Verb::copy, "read_many", "copy from the device"}, Case{Verb::fill, "record", "zero a session's memory"},
         Case{Verb::record_event, "upload", "copy to the device"},
         Case{Verb::synchronize_stream, "read", "finish the session's work"},
         Case{Verb::synchronize_stream, "synchronize", "finish the session's work"}}) {

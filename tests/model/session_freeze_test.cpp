@@ -283,7 +283,7 @@ TEST_CASE("A freeze that the budget refuses keeps nothing and charges nothing", 
     CHECK(error.sentence() == std::to_string(kRoom) +
                                   " bytes do not fit in the memory budget now: " + std::to_string(own + 1) +
                                   " of its " + std::to_string(own + kRoom) + " bytes are in use.");
-    CHECK(error.contexts() == std::vector<std::string>{"adopting 2 weights of a session"});
+    CHECK(error.contexts() == std::vector<std::string>{"adopting 2 weights and 0 states of a session"});
   }
   // What can never fit is told apart from what does not fit now.
   CHECK(refusal([&] { static_cast<void>(freeze(own + kRoom, 1)); }).code() == ErrorCode::invalid);

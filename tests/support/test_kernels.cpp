@@ -16,6 +16,7 @@ namespace test {
 namespace {
 
 constexpr std::uint64_t kFnvPrime = 1099511628211u;
+constexpr int kSpinReads = 1'000'000;
 
 KernelSpec spec(std::string symbol, std::uint32_t threads, std::vector<Parameter> parameters,
                 void (*run)(const HostLaunch&)) {
@@ -71,6 +72,21 @@ void run_unpack(const HostLaunch& launch) {
   }
 }
 
+void run_append(const HostLaunch& launch) {
+  const auto bytes = launch.get<std::uint32_t>(4);
+  auto* cache = launch.get<std::uint8_t*>(1);
+  std::uint32_t& length = *launch.get<std::uint32_t*>(2);
+  std::memcpy(cache + std::uint64_t{length} * bytes, launch.get<const std::uint8_t*>(0), bytes);
+  ++length;
+  *launch.get<std::int64_t*>(3) = digest_of({cache, std::uint64_t{length} * bytes}, 0, 0);
+}
+
+void run_spin_until_zero(const HostLaunch& launch) {
+  const volatile std::uint32_t* counter = launch.get<std::uint32_t*>(0);
+  for (int read = 0; read < kSpinReads && *counter != 0;) ++read;
+  *launch.get<std::uint32_t*>(1) = ++*launch.get<std::uint32_t*>(0);
+}
+
 }  // namespace
 
 std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt) {
@@ -119,6 +135,18 @@ KernelSpec unpack_spec() {
       parameters<In<std::uint8_t>, In<std::uint32_t>, Out<std::uint8_t>, std::uint32_t, std::uint32_t, std::uint32_t>(
           {"packed", "extents", "y", "bytes", "records", "width"}),
       run_unpack);
+}
+
+KernelSpec append_spec() {
+  return spec("append", 1,
+              parameters<In<std::uint8_t>, InOut<std::uint8_t>, InOut<std::uint32_t>, Out<std::int64_t>, std::uint32_t>(
+                  {"x", "cache", "length", "d", "bytes"}),
+              run_append);
+}
+
+KernelSpec spin_until_zero_spec() {
+  return spec("spin_until_zero", 1, parameters<InOut<std::uint32_t>, Out<std::uint32_t>>({"counter", "y"}),
+              run_spin_until_zero);
 }
 
 }  // namespace test

@@ -5,6 +5,7 @@
 namespace {
 
 constexpr std::uint64_t kFnvPrime = 1099511628211u;
+constexpr int kSpinReads = 1'000'000;
 
 __device__ std::uint64_t thread_of_grid() { return std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
@@ -30,6 +31,21 @@ extern "C" __global__ void slow_copy(const std::uint32_t* x, std::uint32_t* y, s
   }
   const std::uint64_t i = thread_of_grid();
   if (i < count) y[i] = x[i];
+}
+
+extern "C" __global__ void append(const std::uint8_t* x, std::uint8_t* cache, std::uint32_t* length, std::int64_t* d,
+                                  std::uint32_t bytes) {
+  for (std::uint32_t i = 0; i < bytes; ++i) cache[std::uint64_t{length[0]} * bytes + i] = x[i];
+  length[0] += 1;
+  std::uint64_t value = 0;
+  for (std::uint64_t i = 0; i < std::uint64_t{length[0]} * bytes; ++i) value = (value ^ cache[i]) * kFnvPrime;
+  d[0] = static_cast<std::int64_t>(value);
+}
+
+extern "C" __global__ void spin_until_zero(std::uint32_t* counter, std::uint32_t* y) {
+  for (int read = 0; read < kSpinReads && *static_cast<volatile std::uint32_t*>(counter) != 0;) ++read;
+  counter[0] += 1;
+  y[0] = counter[0];
 }
 
 extern "C" __global__ void digest(const std::uint8_t* x, std::int64_t* d, std::uint64_t count, std::uint64_t salt) {

@@ -30,6 +30,14 @@ namespace weft::test {
 /// records.
 [[nodiscard]] KernelSpec unpack_spec();
 
+/// append(x, cache, length, d, bytes): the word x, of `bytes`, becomes number length[0] of `cache`, length[0] grows by
+/// one, and d[0] is the digest of all words so far.
+[[nodiscard]] KernelSpec append_spec();
+
+/// spin_until_zero(counter, y): waits until counter[0] is 0, or has been read a million times, then y[0] =
+/// ++counter[0].
+[[nodiscard]] KernelSpec spin_until_zero_spec();
+
 /// What the kernel `digest` makes of a word.
 [[nodiscard]] std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt);
 
@@ -45,5 +53,11 @@ inline constexpr TypedKernelSpec<Out<std::uint32_t>, std::uint32_t> shared_words
 inline constexpr TypedKernelSpec<In<std::uint8_t>, In<std::uint32_t>, Out<std::uint8_t>, std::uint32_t, std::uint32_t,
                                  std::uint32_t>
     unpack{unpack_spec};
+
+inline constexpr TypedKernelSpec<In<std::uint8_t>, InOut<std::uint8_t>, InOut<std::uint32_t>, Out<std::int64_t>,
+                                 std::uint32_t>
+    append{append_spec};
+
+inline constexpr TypedKernelSpec<InOut<std::uint32_t>, Out<std::uint32_t>> spin_until_zero{spin_until_zero_spec};
 
 }  // namespace weft::test

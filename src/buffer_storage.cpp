@@ -13,23 +13,16 @@ namespace weft {
 
 BufferStorage::BufferStorage(std::shared_ptr<ContextState> context, StreamHandle stream, std::uint64_t bytes,
                              const AllocationOptions& options)
-    : context_(std::move(context)),
-      memory_(std::make_shared<Memory>(allocate(*context_, stream, bytes, options))),
-      tracked_(*context_, options.label,
-               options.placement == Placement::device ? memory_->device.address() : memory_->pinned.device(),
-               memory_->pinned.host(), bytes) {}
+    : BufferStorage(context, options.label,
+                    PlacedMemory(context->domain(), stream, bytes, options.placement,
+                                 fmt::format("the buffer \"{}\"", options.label)),
+                    bytes) {}
 
-BufferStorage::Memory BufferStorage::allocate(const ContextState& context, StreamHandle stream, std::uint64_t bytes,
-                                              const AllocationOptions& options) {
-  const std::string what = fmt::format("the buffer \"{}\"", options.label);
-  Memory memory;
-  if (options.placement == Placement::device) {
-    memory.device = DeviceMemory(context.domain(), stream, bytes, what);
-  } else {
-    memory.pinned = PinnedBuffer(context.domain(), bytes, what);
-  }
-  return memory;
-}
+BufferStorage::BufferStorage(std::shared_ptr<ContextState> context, std::string label, PlacedMemory memory,
+                             std::uint64_t bytes)
+    : context_(std::move(context)),
+      memory_(std::make_shared<Memory>(Memory{std::move(memory), {}})),
+      tracked_(*context_, std::move(label), memory_->placed.address(), memory_->placed.host(), bytes) {}
 
 BufferStorage::~BufferStorage() {
   context_->retire_behind(tracked_, memory_);
@@ -39,6 +32,17 @@ BufferStorage::~BufferStorage() {
 
 void BufferStorage::count_requested() noexcept {
   memory_->requested = {context_->domain(), &AllocationDomain::requested, tracked_.bytes(), 1};
+}
+
+std::shared_ptr<BufferStorage> adopt_memory(const std::shared_ptr<ContextState>& context, DeviceAddress address,
+                                            std::uint64_t bytes, std::string label) {
+  if (bytes == 0) refuse(fmt::format("The buffer \"{}\" has 0 bytes; a buffer has 1 or more.", label));
+  require_device_range(context->api(), address, bytes);
+  context->reap();
+  auto storage =
+      std::make_shared<BufferStorage>(context, std::move(label), PlacedMemory(ForeignMemory(address, nullptr)), bytes);
+  storage->count_requested();
+  return storage;
 }
 
 ZeroedMemory allocate_zeroed(const std::shared_ptr<ContextState>& context, std::uint64_t bytes,
@@ -57,8 +61,9 @@ ZeroedMemory allocate_zeroed(const std::shared_ptr<ContextState>& context, std::
   if (on_device) {
     const std::array uses{TrackedUse{zeroed.memory.get(), 0, bytes, Access::write}};
     const std::array<Transfers::Step, 1> steps{FillNode{zeroed.memory->address(), bytes, 0}};
-    zeroed.zeroed = in_context([&] { return fmt::format("zeroing the buffer \"{}\"", options.label); },
-                               [&] { return context->transfers().submit(*lane, uses, steps); });
+    zeroed.zeroed =
+        in_context([&] { return fmt::format("zeroing the buffer \"{}\"", options.label); },
+                   [&] { return context->transfers().submit(*lane, {.uses = uses, .producers = {}}, steps); });
   }
   storage->count_requested();
   return zeroed;

@@ -1,15 +1,16 @@
 #pragma once
 
 #include "context_state.h"
-#include "device_memory.h"
-#include "pinned_buffer.h"
+#include "placed_memory.h"
 #include "tracked_memory.h"
 #include <weft/buffer.h>
 #include <weft/completion.h>
 #include <weft/region.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace weft {
@@ -22,12 +23,16 @@ class BufferStorage {
   /// shared memory is zeroed. Errors: those of DeviceMemory and PinnedBuffer.
   BufferStorage(std::shared_ptr<ContextState> context, StreamHandle stream, std::uint64_t bytes,
                 const AllocationOptions& options);
+  /// Memory of the context's device, as it is, which the context's domain counts.
+  BufferStorage(std::shared_ptr<ContextState> context, std::string label, PlacedMemory memory, std::uint64_t bytes);
   BufferStorage(const BufferStorage&) = delete;
   BufferStorage& operator=(const BufferStorage&) = delete;
   ~BufferStorage();
 
   /// Counts the memory as requested, as long as it lives.
   void count_requested() noexcept;
+  /// For memory of somebody else; see ForeignMemory::on_release.
+  void on_release(std::function<void()> release) noexcept { memory_->placed.on_release(std::move(release)); }
 
   /// The memory of `storage`, which it keeps.
   [[nodiscard]] static std::shared_ptr<TrackedMemory> track(const std::shared_ptr<BufferStorage>& storage) noexcept {
@@ -36,12 +41,9 @@ class BufferStorage {
 
  private:
   struct Memory {
-    DeviceMemory device;
-    PinnedBuffer pinned;
+    PlacedMemory placed;
     MemoryCharge requested;
   };
-  [[nodiscard]] static Memory allocate(const ContextState& context, StreamHandle stream, std::uint64_t bytes,
-                                       const AllocationOptions& options);
 
   std::shared_ptr<ContextState> context_;
   std::shared_ptr<Memory> memory_;  // Made with the storage, so that giving it up cannot fail.
@@ -57,6 +59,12 @@ struct ZeroedMemory {
 /// As Context::allocate.
 [[nodiscard]] ZeroedMemory allocate_zeroed(const std::shared_ptr<ContextState>& context, std::uint64_t bytes,
                                            const AllocationOptions& options);
+
+/// Memory of somebody else, from `address` on, without a copy. Its release is set by the caller, last: on an error the
+/// memory stays theirs. Errors: those of require_device_range; `invalid` for no bytes.
+[[nodiscard]] std::shared_ptr<BufferStorage> adopt_memory(const std::shared_ptr<ContextState>& context,
+                                                          DeviceAddress address, std::uint64_t bytes,
+                                                          std::string label);
 
 /// Makes buffers for the context.
 struct BufferAccess {

@@ -1,6 +1,14 @@
+#include "device/cuda/native_handle.h"
+#include "device_tensor_access.h"
 #include "error_context.h"
+#include "foreign_stream.h"
+#include "prepared_access.h"
 #include "refusal.h"
+#include "slot_pool.h"
+#include "submission.h"
+#include "tracked_memory.h"
 #include <weft/cuda.h>
+#include <weft/device.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -88,3 +96,83 @@ KernelSpec complete_spec(KernelSpec spec, NativeKernel native, const std::vector
 }
 
 }  // namespace weft::detail
+
+namespace weft::cuda {
+
+namespace {
+
+ContextState& require_cuda(ContextState& context) {
+  if (context.device().kind != Device::Kind::cuda)
+    refuse("The context is one of the host device, which has no CUDA streams.");
+  return context;
+}
+
+ContextState& state_of(const Context& context) { return require_cuda(*ContextAccess::state(context)); }
+
+StreamHandle handle_of(cudaStream_t stream) {
+  return to_handle<StreamHandle>(stream == nullptr ? cudaStreamLegacy : stream);
+}
+
+UniqueEvent adopt(const ContextState& context, cudaEvent_t event) {
+  if (event == nullptr) refuse("The event is null.");
+  return foreign::adopt(context, to_handle<EventHandle>(event));
+}
+
+}  // namespace
+
+void wait_for(ModelSlot& slot, cudaStream_t stream) {
+  foreign::wait_for(slot, foreign::record(require_cuda(foreign::context_of(slot)), handle_of(stream)));
+}
+
+void wait_for(ModelSlot& slot, cudaEvent_t event) {
+  foreign::wait_for(slot, adopt(require_cuda(foreign::context_of(slot)), event));
+}
+
+void wait_for(cudaStream_t stream, const Completion& work) {
+  const Submission* submission = CompletionAccess::submission(work);
+  if (submission == nullptr) return;
+  if (const auto home = submission->home().lock()) static_cast<void>(require_cuda(*home));
+  foreign::wait_for(handle_of(stream), work);
+}
+
+Completion completion(const Context& context, cudaStream_t stream) {
+  ContextState& state = state_of(context);
+  return foreign::completion(state, foreign::record(state, handle_of(stream)));
+}
+
+Completion completion(const Context& context, cudaEvent_t event) {
+  ContextState& state = state_of(context);
+  return foreign::completion(state, adopt(state, event));
+}
+
+void release(Inference&& run, cudaStream_t stream) {
+  if (const auto& pool = PreparedAccess::pool(run)) static_cast<void>(state_of(pool->context()));
+  foreign::release(std::move(run), handle_of(stream));
+}
+
+void release(DeviceTensor&& tensor, cudaStream_t stream, Access access) {
+  if (const auto& memory = DeviceTensorAccess::memory(tensor)) static_cast<void>(require_cuda(memory->home()));
+  foreign::release(tensor, handle_of(stream), access);
+}
+
+void* address(const DeviceTensor& tensor) {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(foreign::address(tensor)));
+}
+
+Completion scoped(const Context& context, cudaStream_t stream, const std::vector<Use>& uses,
+                  const std::function<void(cudaStream_t)>& callback, ScopeOptions options) {
+  if (!callback) refuse("The callback of a scope is empty.");
+  std::vector<foreign::Use> tensors;
+  tensors.reserve(uses.size());
+  for (const Use& use : uses) tensors.push_back({use.tensor, use.access});
+  return foreign::scoped(state_of(context), handle_of(stream), tensors, options.after, options.deadline,
+                         [&] { callback(stream); });
+}
+
+ModelGraph graph(const PreparedModel& model, const ModelSlot& slot, std::size_t form) {
+  static_cast<void>(state_of(model.context()));
+  foreign::Graph made = foreign::graph(model, slot, form);
+  return {native<cudaGraph_t>(made.graph.release()), std::move(made.inputs), std::move(made.outputs)};
+}
+
+}  // namespace weft::cuda

@@ -1,9 +1,13 @@
 #pragma once
 
 #include <weft/command.h>
+#include <weft/completion.h>
 #include <weft/contract.h>
+#include <weft/deadline.h>
+#include <weft/device_tensor.h>
 #include <weft/export.h>
 #include <weft/kernel.h>
+#include <weft/prepared.h>
 #include <weft/tensor.h>
 
 #include <cuda_bf16.h>
@@ -12,12 +16,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-// For code that is compiled with CUDA: kernels of the program itself, and CUDA's own 2-byte types. Needs the CUDA
-// Toolkit's headers, and a CUDA runtime in the program or library that includes it.
+// For code that is compiled with CUDA: kernels of the program itself, CUDA's own 2-byte types, and other people's
+// streams, events and graphs. Needs the CUDA Toolkit's headers, and a CUDA runtime in the program or library that
+// includes it.
 
 namespace weft {
 
@@ -106,5 +112,84 @@ template <class... P>
 }
 
 #pragma GCC visibility pop
+
+/// Other people's streams in the same process.
+///
+/// A stream is of the context's GPU; a null one is the legacy default stream, and the per-thread one is called
+/// cudaStreamPerThread. A stream that is being captured is refused with `invalid`, and its capture goes on; so is an
+/// event that was recorded in a capture, where CUDA may end the capture for the question. An event that was never
+/// recorded counts as past. Every call returns at once unless it says otherwise, and is thread-safe as far as its
+/// objects are. Errors of all of them: `invalid` for objects of the host device or moved-from ones; `device_lost`; what
+/// CUDA says.
+namespace cuda {
+
+/// Makes the slot's next run follow what is queued on the stream now, or what the event was last recorded behind. A
+/// slot that is given back without a run keeps it for its next one.
+WEFT_API void wait_for(ModelSlot& slot, cudaStream_t stream);
+WEFT_API void wait_for(ModelSlot& slot, cudaEvent_t event);
+
+/// Makes what is queued on the stream from now on follow the work, on the device. Errors: `busy` while the work waits
+/// for the host and is not launched; what it came to, if it failed or was cancelled.
+WEFT_API void wait_for(cudaStream_t stream, const Completion& work);
+
+/// What is queued on the stream now, or what the event was last recorded behind, for requests to follow
+/// (SubmitOptions::after) and hosts to wait for. The last handle of the context waits for it.
+[[nodiscard]] WEFT_API Completion completion(const Context& context, cudaStream_t stream);
+[[nodiscard]] WEFT_API Completion completion(const Context& context, cudaEvent_t event);
+
+/// Gives up a request's lease at once, for a consumer that has queued its reads on `stream` (behind the run: see
+/// wait_for) and waits for nothing: the slot is free once its run is done, and its next run follows what is queued on
+/// the stream now. Where the host writes the next request over an output, in place in shared memory, the slot is free
+/// once the stream has come so far. Outputs that were copied to tensors are read there in the same order. Errors, and
+/// then the lease is kept: `busy` while the run waits for the host.
+WEFT_API void release(Inference&& run, cudaStream_t stream);
+/// The same for a tensor, which is empty afterwards and leases nothing; its copies and views keep their leases. Work
+/// that conflicts with `access` to memory outside slots follows the stream.
+WEFT_API void release(DeviceTensor&& tensor, cudaStream_t stream, Access access = Access::read);
+
+/// Where a tensor is in device memory, or in host memory that the device reaches; null for an empty one. What is queued
+/// there is in order with weft's work by the functions of this header alone. Errors: `invalid` for a tensor of a graph.
+[[nodiscard]] WEFT_API void* address(const DeviceTensor& tensor);
+
+/// What a callback does to a tensor.
+struct Use {
+  DeviceTensor tensor;
+  Access access = Access::read;
+};
+
+struct ScopeOptions {
+  /// What the callback's work follows, beside what produces its tensors.
+  std::vector<Completion> after = {};
+  /// How long to wait for producers that wait for the host.
+  Deadline deadline = {};
+};
+
+/// Has `callback` queue work on `stream`, on this thread, in its place among weft's: behind the producers of the
+/// tensors and all in flight on their bytes that conflicts, and before what conflicts and comes later. While it runs,
+/// other work, maps and scopes that conflict are refused with `busy`, on this thread too. The completion is that of
+/// what was queued, whatever else is on the stream by then.
+///
+/// What the callback throws passes on; what it had queued is in order nevertheless. Errors, and then the callback is
+/// not called: `busy` while the host maps one of the tensors in a way that conflicts or another scope has them, or what
+/// it follows still waits for the host at the deadline; `failed` or `cancelled` when that is; `invalid` for a tensor of
+/// a graph or another context. When the stream is left in a state that takes no event (a capture that goes on), the
+/// call throws `invalid` and the bytes stay reserved for good.
+[[nodiscard]] WEFT_API Completion scoped(const Context& context, cudaStream_t stream, const std::vector<Use>& uses,
+                                         const std::function<void(cudaStream_t)>& callback, ScopeOptions options = {});
+
+/// A graph of a model's slot, and where its inputs are read and its outputs written: pinned host memory in a host form,
+/// the slot's device memory in a device form.
+struct ModelGraph {
+  cudaGraph_t graph = nullptr;  ///< The caller's, to instantiate, launch, add as a child, and destroy.
+  std::vector<void*> inputs;
+  std::vector<void*> outputs;
+};
+
+/// The graph of one request form over one slot's memory, to be run without weft. Its runs count in no completion. The
+/// slot stays reserved, and the model and it alive, as long as the graph runs; runs of one slot's graphs do not
+/// overlap. Errors: `invalid` for a slot of another model, or a form beyond the list; those of Context::allocate.
+[[nodiscard]] WEFT_API ModelGraph graph(const PreparedModel& model, const ModelSlot& slot, std::size_t form = 0);
+
+}  // namespace cuda
 
 }  // namespace weft

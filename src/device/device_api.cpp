@@ -1,5 +1,7 @@
 #include "device/device_api.h"
 
+#include "logging.h"
+
 #include <spdlog/fmt/fmt.h>
 
 namespace weft {
@@ -52,15 +54,29 @@ std::string describe_origin(const DeviceStatus& status) {
   return fmt::format("{}, code {}", status.detail, status.native);
 }
 
+std::string sentence(const DeviceStatus& status, std::string_view action) {
+  const std::string origin = describe_origin(status);
+  return fmt::format("The device cannot {}: {}{}.", action, reason(status.code),
+                     origin.empty() ? "" : fmt::format(" ({})", origin));
+}
+
 }  // namespace
 
 void check(DeviceStatus status, std::string_view action, std::source_location where) {
   if (status.ok()) return;
-  const std::string origin = describe_origin(status);
-  throw Error(error_code(status.code),
-              fmt::format("The device cannot {}: {}{}.", action, reason(status.code),
-                          origin.empty() ? "" : fmt::format(" ({})", origin)),
-              where);
+  throw Error(error_code(status.code), sentence(status, action), where);
+}
+
+void log_swallowed(DeviceStatus status, std::string_view action) noexcept {
+  if (status.ok() || status.code == StatusCode::device_lost) return;
+  log(LogLevel::warning, "device", [&] { return sentence(status, action); });
+}
+
+void log_lost(std::string_view name, DeviceStatus status) noexcept {
+  log(LogLevel::error, name, [&] {
+    return fmt::format("The device {} is lost ({}); nothing more runs on it in this process.", name,
+                       describe_origin(status));
+  });
 }
 
 std::uint64_t CompiledKernel::parameter_bytes() const noexcept {

@@ -52,6 +52,11 @@ struct [[nodiscard]] DeviceStatus {
 /// Throws the weft::Error for a status that is not ok; `action` completes "The device cannot <action>".
 void check(DeviceStatus status, std::string_view action, std::source_location where = std::source_location::current());
 
+/// Logs the failure of a destructor, which has nobody to tell. A lost device is told of once, and not here.
+void log_swallowed(DeviceStatus status, std::string_view action) noexcept;
+/// Logs that the device `name` is lost. For the device, when the sticky status latches.
+void log_lost(std::string_view name, DeviceStatus status) noexcept;
+
 /// Fixed properties of a device.
 struct DeviceLimits {
   std::string name;                      ///< "NVIDIA H200", "host".
@@ -247,6 +252,16 @@ class DeviceApi {
   virtual DeviceStatus wait_event(StreamHandle stream, EventHandle event) noexcept = 0;
   virtual DeviceStatus synchronize_event(EventHandle event) noexcept = 0;
   virtual DeviceStatus destroy_event(EventHandle event) noexcept = 0;
+
+  // --- Streams and events of others
+  // --------------------------------------------------------------------------------------
+  // Their handles are the driver's own words (a CUstream, a CUevent). A driver's default streams are among them.
+  /// Whether events may be recorded on a stream, and it may be made to wait: `invalid` while it is being captured. The
+  /// capture stays as it is.
+  virtual DeviceStatus check_foreign_stream(StreamHandle stream) noexcept = 0;
+  /// An event that stands for what `foreign` was last recorded behind, or for nothing where it never was. Destroying it
+  /// leaves the other as it is, which must live until then. `invalid` for an event that was recorded in a capture.
+  virtual DeviceStatus adopt_event(EventHandle foreign, EventHandle& event) noexcept = 0;
 };
 
 }  // namespace weft

@@ -68,6 +68,10 @@ std::string_view to_string(Verb verb) noexcept {
       return "synchronize_event";
     case Verb::destroy_event:
       return "destroy_event";
+    case Verb::check_foreign_stream:
+      return "check_foreign_stream";
+    case Verb::adopt_event:
+      return "adopt_event";
   }
   return "unknown";
 }
@@ -201,6 +205,14 @@ DeviceStatus DeviceDecorator::synchronize_event(EventHandle event) noexcept {
 
 DeviceStatus DeviceDecorator::destroy_event(EventHandle event) noexcept {
   return call(Verb::destroy_event, [&] { return inner_->destroy_event(event); });
+}
+
+DeviceStatus DeviceDecorator::check_foreign_stream(StreamHandle stream) noexcept {
+  return call(Verb::check_foreign_stream, [&] { return inner_->check_foreign_stream(stream); });
+}
+
+DeviceStatus DeviceDecorator::adopt_event(EventHandle foreign, EventHandle& event) noexcept {
+  return call(Verb::adopt_event, [&] { return inner_->adopt_event(foreign, event); });
 }
 
 }  // namespace weft

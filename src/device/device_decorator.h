@@ -48,8 +48,10 @@ enum class Verb : std::uint8_t {
   wait_event,
   synchronize_event,
   destroy_event,
+  check_foreign_stream,
+  adopt_event,
 };
-inline constexpr std::size_t kVerbCount = static_cast<std::size_t>(Verb::destroy_event) + 1;
+inline constexpr std::size_t kVerbCount = static_cast<std::size_t>(Verb::adopt_event) + 1;
 
 [[nodiscard]] std::string_view to_string(Verb verb) noexcept;
 
@@ -99,6 +101,8 @@ class DeviceDecorator : public DeviceApi {
   DeviceStatus wait_event(StreamHandle stream, EventHandle event) noexcept override;
   DeviceStatus synchronize_event(EventHandle event) noexcept override;
   DeviceStatus destroy_event(EventHandle event) noexcept override;
+  DeviceStatus check_foreign_stream(StreamHandle stream) noexcept override;
+  DeviceStatus adopt_event(EventHandle foreign, EventHandle& event) noexcept override;
 
  protected:
   /// Runs before each call; a status that is not ok is the call's answer, and the inner device is not called.

@@ -22,17 +22,32 @@ void CountingDevice::reset() noexcept {
 
 // --- FailingDevice -------------------------------------------------------------------------------
 
+namespace {
+
+bool is_tried_again(Verb verb) noexcept {
+  return verb == Verb::allocate || verb == Verb::allocate_pinned || verb == Verb::instantiate;
+}
+
+}  // namespace
+
 DeviceStatus FailingDevice::health() const noexcept {
-  if (failed_ && code_ == StatusCode::device_lost) return {code_, 0, "an injected failure"};
+  if (failed_ && code_ == StatusCode::device_lost) return failure();
   return DeviceDecorator::health();
 }
 
 DeviceStatus FailingDevice::before(Verb verb) noexcept {
   if (failed_ && code_ == StatusCode::device_lost) return health();
   if (verb_ && *verb_ != verb) return {};
-  if (calls_.fetch_add(1) != call_) return {};
+  const std::uint64_t call = calls_.fetch_add(1);
+  if (failed_ && thread_ == std::this_thread::get_id() && repeated_ == verb) {
+    repeated_.reset();
+    return failure();
+  }
+  if (call != call_) return {};
+  if (code_ == StatusCode::out_of_memory && is_tried_again(verb)) repeated_ = verb;
+  thread_ = std::this_thread::get_id();
   failed_ = true;
-  return {code_, 0, "an injected failure"};
+  return failure();
 }
 
 // --- EdgeDroppingDevice --------------------------------------------------------------------------

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 // Test devices: they count another device's calls, fail one of them, or leave out one edge. device/trace_device.h
@@ -34,6 +35,7 @@ class CountingDevice final : public DeviceDecorator {
 };
 
 /// Fails one call. After a failure with `device_lost` every verb and `health` answer the same, as after a sticky error.
+/// `out_of_memory` is also the answer to the thread's next call of the verb where weft makes one to try again.
 class FailingDevice final : public DeviceDecorator {
  public:
   /// Fails the call number `call`, counted from 0 over the calls of `verb`, or over all calls where there is none.
@@ -48,10 +50,13 @@ class FailingDevice final : public DeviceDecorator {
 
  private:
   DeviceStatus before(Verb verb) noexcept override;
+  [[nodiscard]] DeviceStatus failure() const noexcept { return {code_, 0, "an injected failure"}; }
 
   const std::optional<Verb> verb_;
   const std::uint64_t call_;
   const StatusCode code_;
+  std::optional<Verb> repeated_;  // Of the thread that failed, as the next.
+  std::thread::id thread_;
   std::atomic<std::uint64_t> calls_{0};
   std::atomic<bool> failed_{false};
 };

@@ -7,8 +7,8 @@
 
 namespace weft {
 
-/// Owns one handle of a device and destroys it with the device's own verb. Move-only. Destruction ignores the verb's
-/// status: it fails only when the device is lost, and then there is nothing left to destroy.
+/// Owns one handle of a device and destroys it with the device's own verb. Move-only. Destruction should fail only when
+/// the device is lost, and then there is nothing left to destroy; any other failure is logged.
 template <class Handle, DeviceStatus (DeviceApi::*Destroy)(Handle) noexcept>
 class UniqueHandle {
  public:
@@ -22,10 +22,12 @@ class UniqueHandle {
     return *this;
   }
   ~UniqueHandle() {
-    if (handle_ != Handle::none) static_cast<void>((api_.get()->*Destroy)(handle_));
+    if (handle_ != Handle::none) log_swallowed((api_.get()->*Destroy)(handle_), "destroy an object");
   }
 
   [[nodiscard]] Handle get() const noexcept { return handle_; }
+  /// Hands the object to the caller.
+  [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, Handle::none); }
 
  private:
   std::shared_ptr<DeviceApi> api_;

@@ -351,4 +351,11 @@ DeviceStatus TracingDevice::destroy_event(EventHandle event) noexcept {
   return traced_destroy(Verb::destroy_event, event, [&] { return DeviceDecorator::destroy_event(event); });
 }
 
+DeviceStatus TracingDevice::adopt_event(EventHandle foreign, EventHandle& event) noexcept {
+  const DeviceStatus status = DeviceDecorator::adopt_event(foreign, event);
+  const std::lock_guard lock(mutex_);
+  write(Verb::adopt_event, name(foreign), status, status.ok() ? fmt::format("event {}", events_.add(event)) : "");
+  return status;
+}
+
 }  // namespace weft

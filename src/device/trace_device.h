@@ -52,6 +52,7 @@ class TracingDevice final : public DeviceDecorator {
   DeviceStatus record_event(EventHandle event, StreamHandle stream) noexcept override;
   DeviceStatus wait_event(StreamHandle stream, EventHandle event) noexcept override;
   DeviceStatus destroy_event(EventHandle event) noexcept override;
+  DeviceStatus adopt_event(EventHandle foreign, EventHandle& event) noexcept override;
 
  private:
   /// Ordinals of one kind of handle. A device may use a value again; it is then a new object.

@@ -43,18 +43,27 @@ TEST_CASE("A counting device counts each verb and calls through", "[device]") {
 }
 
 TEST_CASE("A failing device fails the chosen call alone", "[device]") {
-  const auto failing =
-      std::make_shared<FailingDevice>(open_test_device(), Verb::allocate, 1, StatusCode::out_of_memory);
+  const auto failing = std::make_shared<FailingDevice>(open_test_device(), Verb::allocate, 1, StatusCode::unsupported);
   Seam seam(failing);
   DeviceAddress memory = 0;
   REQUIRE(failing->allocate(seam.stream(), 64, memory).ok());
   REQUIRE(failing->free(seam.stream(), memory).ok());
-  CHECK(failing->allocate(seam.stream(), 64, memory).code == StatusCode::out_of_memory);
+  CHECK(failing->allocate(seam.stream(), 64, memory).code == StatusCode::unsupported);
   CHECK(failing->has_failed());
   REQUIRE(failing->allocate(seam.stream(), 64, memory).ok());
   REQUIRE(failing->free(seam.stream(), memory).ok());
   CHECK(failing->calls() == 3);
   CHECK(failing->health().ok());
+}
+
+TEST_CASE("A device that fails for want of memory fails the second try too", "[device]") {
+  const auto failing =
+      std::make_shared<FailingDevice>(open_test_device(), Verb::allocate, 0, StatusCode::out_of_memory);
+  Seam seam(failing);
+  DeviceAddress memory = 0;
+  for (int i = 0; i < 2; ++i) CHECK(failing->allocate(seam.stream(), 64, memory).code == StatusCode::out_of_memory);
+  REQUIRE(failing->allocate(seam.stream(), 64, memory).ok());
+  REQUIRE(failing->free(seam.stream(), memory).ok());
 }
 
 TEST_CASE("A failure with device lost is sticky", "[device]") {

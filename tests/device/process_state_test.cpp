@@ -6,72 +6,23 @@
 #include "device/registry.h"
 #include "device/seam.h"
 #include "support/device.h"
+#include "support/new_process.h"
 #include "support/test_kernels.h"
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
-#include <spawn.h>
 #include <string>
 #include <string_view>
-#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
-// Each scenario runs in a process of its own, which is this program started again for one test case: what a fork or an
-// exit does to a process would otherwise meet the state of the other cases. An exit code other than 0, a signal, or
-// the alarm that ends a hanging process fails the case.
-
 namespace weft::test {
 
 namespace {
-
-constexpr const char* kChild = "WEFT_PROCESS_CHILD";
-constexpr unsigned kSeconds = 20;
-
-/// Runs `scenario`, which ends the process, in a new process that runs this case alone.
-template <class Scenario>
-void in_new_process(Scenario&& scenario) {
-  if (std::getenv(kChild) != nullptr) {
-    ::alarm(kSeconds);
-    std::forward<Scenario>(scenario)();
-    FAIL("the scenario did not end its process");
-  }
-  ::setenv(kChild, "1", 1);
-  std::string program = "/proc/self/exe";
-  std::string name = Catch::getResultCapture().getCurrentTestName();
-  char* const arguments[] = {program.data(), name.data(), nullptr};
-  pid_t child = 0;
-  const int error = ::posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments, environ);
-  ::unsetenv(kChild);
-  REQUIRE(error == 0);
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-}
-
-/// Ends the process at once with a code that tells what was wrong.
-void require(bool condition, int code) {
-  if (!condition) std::_Exit(code);
-}
-
-/// Forks. The child runs `work` and exits with its static objects destroyed; returns whether it did, in the time given.
-template <class Work>
-bool succeeds_in_child(Work&& work, unsigned seconds = 1) {
-  static_cast<void>(std::fflush(nullptr));  // The child's exit would write it a second time.
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(seconds);
-    std::forward<Work>(work)();
-    std::exit(0);
-  }
-  int status = 0;
-  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
 
 /// A device with one of each object, and work that is queued.
 struct BusyDevice {
@@ -148,6 +99,8 @@ struct BusyDevice {
             {"record_event", device.record_event(event, stream)},
             {"wait_event", device.wait_event(stream, event)},
             {"synchronize_event", device.synchronize_event(event)},
+            {"check_foreign_stream", device.check_foreign_stream(stream)},
+            {"adopt_event", device.adopt_event(event, other_event)},
             {"free", device.free(stream, memory)},
             {"free_pinned", device.free_pinned(pinned.host)},
             {"destroy_executable", device.destroy_executable(executable)},
@@ -238,7 +191,7 @@ TEST_CASE("A child that is forked before any device is opened may open one", "[d
                   seam.run(graph);
                   require(seam.values<std::uint32_t>(memory, 1).front() == 42, 2);
                 },
-                kSeconds),
+                kScenarioSeconds),
             10);
     require(process_state() == ProcessState::running, 11);
     std::exit(0);

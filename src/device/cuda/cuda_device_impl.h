@@ -54,6 +54,8 @@ class CudaDevice final : public DeviceApi {
   DeviceStatus wait_event(StreamHandle stream, EventHandle event) noexcept override;
   DeviceStatus synchronize_event(EventHandle event) noexcept override;
   DeviceStatus destroy_event(EventHandle event) noexcept override;
+  DeviceStatus check_foreign_stream(StreamHandle stream) noexcept override;
+  DeviceStatus adopt_event(EventHandle foreign, EventHandle& event) noexcept override;
 
  private:
   [[nodiscard]] const Driver& driver() const noexcept { return context_.driver(); }
@@ -63,6 +65,8 @@ class CudaDevice final : public DeviceApi {
   DeviceStatus read_nodes(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_edges(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_symbol(CUgraphNode node, std::string& symbol);
+  /// The default streams are those of the current context.
+  [[nodiscard]] DriverScope enter_for(CUstream stream) const noexcept;
 
   /// Runs a verb that allocates host memory.
   template <class Body>

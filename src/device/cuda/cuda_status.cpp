@@ -65,6 +65,8 @@ constexpr StatusRule kTable[] = {
     {CUDA_ERROR_MPS_CLIENT_TERMINATED, device_lost, "the MPS server ended this client"},
     {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, invalid, "the stream is being captured"},
     {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, invalid, "the stream's capture was invalidated"},
+    {CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, invalid, "the capture of another stream holds the legacy default stream"},
+    {CUDA_ERROR_CAPTURED_EVENT, invalid, "the event was recorded in a capture"},
     {CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, invalid, nullptr},
     {CUDA_ERROR_EXTERNAL_DEVICE, device_lost, "a device outside CUDA signalled an error"},
     {CUDA_ERROR_INVALID_CLUSTER_SIZE, invalid, "the cluster does not fit"},

@@ -8,9 +8,11 @@ namespace {
 struct CudaEvent {
   CUevent event = nullptr;
   std::atomic<bool> recorded = false;
+  bool owned = true;
 };
 
 constexpr DeviceStatus kNeverRecorded{StatusCode::invalid, 0, "the event was never recorded"};
+constexpr DeviceStatus kCaptured{StatusCode::invalid, 0, "the stream is being captured"};
 
 }  // namespace
 
@@ -53,6 +55,7 @@ DeviceStatus CudaDevice::create_event(EventHandle& event) noexcept {
 
 DeviceStatus CudaDevice::record_event(EventHandle event, StreamHandle stream) noexcept {
   CudaEvent& record = *native<CudaEvent*>(event);
+  const DriverScope scope = enter_for(native<CUstream>(stream));
   const DeviceStatus status = context_.call(driver().EventRecord, record.event, native<CUstream>(stream));
   if (status.ok()) record.recorded.store(true, std::memory_order_release);
   return status;
@@ -61,6 +64,7 @@ DeviceStatus CudaDevice::record_event(EventHandle event, StreamHandle stream) no
 DeviceStatus CudaDevice::wait_event(StreamHandle stream, EventHandle event) noexcept {
   const CudaEvent& record = *native<const CudaEvent*>(event);
   if (!record.recorded.load(std::memory_order_acquire)) return context_.lost() ? health() : kNeverRecorded;
+  const DriverScope scope = enter_for(native<CUstream>(stream));
   return context_.call(driver().StreamWaitEvent, native<CUstream>(stream), record.event, 0u);
 }
 
@@ -73,8 +77,37 @@ DeviceStatus CudaDevice::synchronize_event(EventHandle event) noexcept {
 
 DeviceStatus CudaDevice::destroy_event(EventHandle event) noexcept {
   const std::unique_ptr<CudaEvent> record(native<CudaEvent*>(event));
+  if (!record->owned) return context_.health();
   const DriverScope scope = context_.enter();
   return context_.call(driver().EventDestroy, record->event);
+}
+
+DriverScope CudaDevice::enter_for(CUstream stream) const noexcept {
+  const bool is_default = stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+  return is_default ? context_.enter() : DriverScope(nullptr, nullptr);
+}
+
+DeviceStatus CudaDevice::check_foreign_stream(StreamHandle stream) noexcept {
+  CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+  const DriverScope scope = context_.enter();
+  const DeviceStatus status = context_.call(driver().StreamIsCapturing, native<CUstream>(stream), &capture);
+  if (!status.ok()) return status;
+  return capture == CU_STREAM_CAPTURE_STATUS_NONE ? status : kCaptured;
+}
+
+// A stream that waited for an event of a capture would join that capture, so the event is asked before any does.
+DeviceStatus CudaDevice::adopt_event(EventHandle foreign, EventHandle& event) noexcept {
+  return guarded([&] {
+    auto adopted = std::make_unique<CudaEvent>();
+    adopted->event = native<CUevent>(foreign);
+    adopted->recorded = true;
+    adopted->owned = false;
+    const DriverScope scope = context_.enter();
+    const DeviceStatus status = context_.call(driver().EventQuery, adopted->event);
+    if (!status.ok() && status.code != StatusCode::not_ready) return status;
+    event = to_handle<EventHandle>(adopted.release());
+    return DeviceStatus{};
+  });
 }
 
 }  // namespace weft::cuda

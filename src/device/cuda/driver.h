@@ -62,9 +62,11 @@ namespace weft::cuda {
   X(StreamQuery, 2000)                      \
   X(StreamSynchronize, 2000)                \
   X(StreamDestroy, 4000)                    \
+  X(StreamIsCapturing, 10000)               \
   X(StreamWaitEvent, 3020)                  \
   X(EventCreate, 2000)                      \
   X(EventRecord, 2000)                      \
+  X(EventQuery, 2000)                       \
   X(EventSynchronize, 2000)                 \
   X(EventDestroy, 4000)
 

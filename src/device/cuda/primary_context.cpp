@@ -4,7 +4,8 @@
 
 namespace weft::cuda {
 
-PrimaryContext::PrimaryContext(const Driver& driver, std::uint32_t ordinal) : driver_(driver) {
+PrimaryContext::PrimaryContext(const Driver& driver, std::uint32_t ordinal)
+    : driver_(driver), name_(fmt::format("cuda:{}", ordinal)) {
   if (ordinal >= driver.device_count) {
     throw Error(ErrorCode::unsupported, fmt::format("There is no cuda:{}: the CUDA driver finds {} GPU{}.", ordinal,
                                                     driver.device_count, driver.device_count == 1 ? "" : "s"));
@@ -29,7 +30,7 @@ DeviceStatus PrimaryContext::failed(CUresult result, const char* call) noexcept 
   const DeviceStatus status = to_status(result, call);
   if (status.code == StatusCode::device_lost) {
     int healthy = 0;
-    lost_.compare_exchange_strong(healthy, result, std::memory_order_relaxed);
+    if (lost_.compare_exchange_strong(healthy, result, std::memory_order_relaxed)) log_lost(name_, status);
   }
   return status;
 }

@@ -6,6 +6,7 @@
 #include "device/process_state.h"
 
 #include <atomic>
+#include <string>
 
 namespace weft::cuda {
 
@@ -46,6 +47,7 @@ class PrimaryContext {
   DeviceStatus failed(CUresult result, const char* call) noexcept;
 
   const Driver& driver_;
+  const std::string name_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   std::atomic<int> lost_ = 0;  ///< The sticky code, 0 while healthy.

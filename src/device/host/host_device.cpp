@@ -92,7 +92,7 @@ HostObjects HostDevice::objects() const {
 void HostDevice::latch(const char* violation) { violations_.emplace_back(violation); }
 
 void HostDevice::lose_locked() {
-  lost_ = true;
+  if (!lost_.exchange(true)) log_lost("host", {StatusCode::device_lost, 0, "a sticky error"});
   executor_.abandon();
 }
 
@@ -109,7 +109,11 @@ DeviceStatus HostDevice::health() const noexcept {
 
 DeviceStatus HostDevice::memory_info(MemoryInfo& info) noexcept {
   return verb([&]() -> DeviceStatus {
-    info = memory_.info();
+    MemoryInfo found = memory_.info();
+    executables_.for_each([&](const Executable& executable) {
+      found.free_bytes -= std::min(found.free_bytes, host_graph_bytes(executable.graph.entries().size()));
+    });
+    info = found;
     return {};
   });
 }
@@ -295,6 +299,22 @@ DeviceStatus HostDevice::synchronize_event(EventHandle event) noexcept {
 
 DeviceStatus HostDevice::destroy_event(EventHandle event) noexcept {
   return verb([&] { return events_.erase(event); });
+}
+
+DeviceStatus HostDevice::check_foreign_stream(StreamHandle stream) noexcept {
+  return verb([&]() -> DeviceStatus {
+    if (streams_.find(stream) == nullptr) return refused("there is no such stream");
+    return {};
+  });
+}
+
+DeviceStatus HostDevice::adopt_event(EventHandle foreign, EventHandle& event) noexcept {
+  return verb([&]() -> DeviceStatus {
+    const Event* found = events_.find(foreign);
+    if (found == nullptr) return refused("there is no such event");
+    event = events_.insert({.recorded = true, .last = found->last});
+    return {};
+  });
 }
 
 // --- On the worker -------------------------------------------------------------------------------

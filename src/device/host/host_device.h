@@ -21,6 +21,10 @@ namespace weft {
 /// The host device's published limits: an H200's. Memory is nominal; what is allocated comes from the process.
 [[nodiscard]] DeviceLimits host_limits();
 
+/// What an executable of so many nodes takes, as `memory_info` tells it: fixed figures, since what it really takes is
+/// the process's.
+[[nodiscard]] constexpr std::uint64_t host_graph_bytes(std::size_t nodes) noexcept { return 1024 + 256 * nodes; }
+
 struct HostOptions {
   bool shuffled = false;  ///< Ready work runs in an order drawn from `seed`, not in the order of submission.
   std::uint64_t seed = 0;
@@ -114,6 +118,9 @@ class HostDevice final : public DeviceApi {
   DeviceStatus wait_event(StreamHandle stream, EventHandle event) noexcept override;
   DeviceStatus synchronize_event(EventHandle event) noexcept override;
   DeviceStatus destroy_event(EventHandle event) noexcept override;
+  /// Nothing of the host device is captured: any live stream will do.
+  DeviceStatus check_foreign_stream(StreamHandle stream) noexcept override;
+  DeviceStatus adopt_event(EventHandle foreign, EventHandle& event) noexcept override;
 
  private:
   struct Stream {

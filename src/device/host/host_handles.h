@@ -37,6 +37,10 @@ class HostHandles {
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return objects_.size(); }
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [handle, object] : objects_) visit(object);
+  }
 
  private:
   const char* unknown_;

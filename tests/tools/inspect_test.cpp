@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -30,6 +31,19 @@ TEST_CASE("Inspect shows a graph as text", "[tools][inspect]") {
   CHECK(result.output.starts_with("graph \"digits\": 1 fill, 3 dispatches, 2 own nodes, "));
   CHECK(contains(result.output, "2 slots"));
   CHECK(contains(result.output, "dispatch \"fc3\" weft_linear_split_f32"));
+}
+
+TEST_CASE("Programs tell what weft logs on the error stream when they are asked to", "[tools][inspect][R38]") {
+  const std::vector<std::string> arguments{"example:digits", "--format", "json"};
+  const ProgramResult quiet = inspect(arguments);
+  REQUIRE(quiet.status == 0);
+  CHECK(quiet.errors.empty());
+  std::vector<std::string> asked = arguments;
+  asked.emplace_back("--verbose");
+  const ProgramResult verbose = inspect(asked);
+  REQUIRE(verbose.status == 0);
+  CHECK(contains(verbose.errors, "weft-inspect: A context of "));
+  CHECK(verbose.output == quiet.output);
 }
 
 TEST_CASE("Inspect shows a graph as DOT", "[tools][inspect]") {

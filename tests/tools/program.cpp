@@ -1,12 +1,17 @@
 #include "tools/program.h"
 
+#include "support/deadlines.h"
 #include "support/device.h"
 
+#include <csignal>
 #include <cstdlib>
+#include <fcntl.h>
 #include <fstream>
+#include <spawn.h>
 #include <sstream>
 #include <stdexcept>
 #include <sys/wait.h>
+#include <unistd.h>
 
 namespace weft::test {
 
@@ -15,6 +20,7 @@ namespace {
 std::string path_of(std::string_view name) {
   if (name == "weft-digits") return WEFT_DIGITS_PROGRAM;
   if (name == "weft-inspect") return WEFT_INSPECT_PROGRAM;
+  if (name == "weft-serve-example") return WEFT_SERVE_EXAMPLE_PROGRAM;
   if (name == "weft-bench") return WEFT_BENCH_PROGRAM;
   throw std::runtime_error("There is no program \"" + std::string(name) + "\".");
 }
@@ -53,6 +59,60 @@ ProgramResult run_program(std::string_view name, const std::vector<std::string>&
   const int status = std::system(command.c_str());
   if (status == -1 || !WIFEXITED(status)) throw std::runtime_error("The shell did not run: " + command);
   return {WEXITSTATUS(status), read_text(output), read_text(errors)};
+}
+
+RunningProgram::RunningProgram(std::string_view name, const std::vector<std::string>& arguments) {
+  // Not even a test that is killed leaves the program behind.
+  std::vector<std::string> words{"timeout", "120", path_of(name)};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  const auto redirect = [&](int fd, const char* file) {
+    ::posix_spawn_file_actions_addopen(&actions, fd, (folder_.path() / file).c_str(), O_WRONLY | O_CREAT, 0600);
+  };
+  redirect(STDOUT_FILENO, "output");
+  redirect(STDERR_FILENO, "errors");
+  const int refused = ::posix_spawnp(&process_, "timeout", &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (refused != 0) throw std::runtime_error("The program does not start: " + words[2]);
+}
+
+RunningProgram::~RunningProgram() {
+  if (process_ < 0) return;
+  ::kill(process_, SIGTERM);
+  ::waitpid(process_, nullptr, 0);
+}
+
+std::string RunningProgram::wait_for_line(std::string_view start) const {
+  std::string rest;
+  const bool found = eventually([&] {
+    std::istringstream output(read_text(folder_.path() / "output"));
+    for (std::string line; std::getline(output, line) && !output.eof();) {
+      if (!line.starts_with(start)) continue;
+      rest = line.substr(start.size());
+      return true;
+    }
+    return false;
+  });
+  if (!found) throw std::runtime_error("The program does not say: " + std::string(start));
+  return rest;
+}
+
+ProgramResult RunningProgram::terminate() {
+  ::kill(process_, SIGTERM);
+  return finish();
+}
+
+ProgramResult RunningProgram::finish() {
+  int status = 0;
+  if (!eventually([&] { return ::waitpid(process_, &status, WNOHANG) == process_; }))
+    throw std::runtime_error("The program does not end.");
+  process_ = -1;
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_text(folder_.path() / "output"),
+          read_text(folder_.path() / "errors")};
 }
 
 std::string device_argument() { return on_cuda() ? "cuda" : "host"; }

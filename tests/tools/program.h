@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 namespace weft::test {
@@ -30,8 +31,28 @@ struct ProgramResult {
   [[nodiscard]] std::string last_line() const;
 };
 
-/// Runs one of this build's programs: "weft-digits", "weft-inspect" or "weft-bench".
+/// Runs one of this build's programs: "weft-digits", "weft-inspect", "weft-serve-example" or "weft-bench".
 [[nodiscard]] ProgramResult run_program(std::string_view name, const std::vector<std::string>& arguments);
+
+/// One of this build's programs while it runs; killed with the object, and after two minutes whatever comes.
+class RunningProgram {
+ public:
+  RunningProgram(std::string_view name, const std::vector<std::string>& arguments);
+  ~RunningProgram();
+  RunningProgram(const RunningProgram&) = delete;
+  RunningProgram& operator=(const RunningProgram&) = delete;
+
+  /// What follows `start` on the first line of the output that starts so; waits for it.
+  [[nodiscard]] std::string wait_for_line(std::string_view start) const;
+  /// Waits for its end.
+  [[nodiscard]] ProgramResult finish();
+  /// Sends SIGTERM and waits for the end.
+  [[nodiscard]] ProgramResult terminate();
+
+ private:
+  TemporaryFolder folder_;
+  pid_t process_ = -1;  // -1 once it has ended.
+};
 
 /// `--device` as the suite's device is called.
 [[nodiscard]] std::string device_argument();

@@ -10,7 +10,7 @@ namespace weft::tools {
 inline constexpr int kRefused = 2;
 
 /// Reads the command line and runs `body`. Results go to the output stream, the program's own words to the error
-/// stream.
+/// stream; so does what weft logs: warnings and errors, all of it with --verbose.
 ///
 /// Returns what `main` returns: the status of `body`, 0 after --help, or kRefused, behind a sentence, for a command
 /// line that cannot be read and for an error.

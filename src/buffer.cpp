@@ -33,6 +33,11 @@ bool map(TrackedMemory& memory, Access access, Deadline deadline) {
         throw Error(ErrorCode::busy, fmt::format("The buffer \"{}\" is mapped already; {}.", memory.label(),
                                                  writes(access) ? "a writer maps it alone"
                                                                 : "a reader maps it with other readers alone"));
+      case Sequencer::Mapping::reserved:
+        throw Error(ErrorCode::busy,
+                    fmt::format("The buffer \"{}\" is reserved for work outside weft, until the callback "
+                                "that queues it returns.",
+                                memory.label()));
       case Sequencer::Mapping::device_busy:
         if (!sequencer.wait(memory, access, deadline)) return false;
     }
@@ -96,7 +101,7 @@ Buffer Buffer::slice(std::uint64_t from, std::uint64_t size) const {
 
 DeviceTensor Buffer::tensor(const TensorDesc& desc, std::uint64_t offset) const {
   const DeviceTensor whole = DeviceTensorAccess::in_memory(TensorDesc(DType::u8, {bytes_}), memory_, offset_,
-                                                           memory_->home().transfers().join(*memory_, offset_, bytes_));
+                                                           memory_->home().transfers().join(memory_, offset_, bytes_));
   return whole.view(desc, offset);
 }
 

@@ -1,9 +1,11 @@
 #include "buffer_storage.h"
 #include "checked_math.h"
 #include "context_state.h"
+#include "device/process_state.h"
 #include "device/registry.h"
 #include "device_tensor_access.h"
 #include "error_context.h"
+#include "logging.h"
 #include "reclaim.h"
 #include "refusal.h"
 #include <weft/buffer.h>
@@ -70,6 +72,15 @@ Context Context::open(Device device, ContextOptions options) {
   auto state = std::make_shared<ContextState>(device, open_device(device), std::move(options.allocator),
                                               std::move(options.budget));
   add_reclaimer(state);
+  log(LogLevel::info, to_string(device), [&] {
+    const DeviceLimits& limits = state->api().limits();
+    const std::string driver = limits.driver_version == 0 ? "no driver"
+                                                          : fmt::format("driver {}.{}", limits.driver_version / 1000,
+                                                                        limits.driver_version % 1000 / 10);
+    return fmt::format("A context of {} is open: {}, compute capability {}.{}, {}, {} bytes of memory.",
+                       to_string(device), limits.name, limits.compute_capability / 10, limits.compute_capability % 10,
+                       driver, limits.total_memory_bytes);
+  });
   return Context(std::move(state));
 }
 
@@ -88,11 +99,45 @@ MemoryStatistics Context::memory() const {
   const AllocationDomain& domain = *state_->domain();
   return {.requested = domain.requested.snapshot(),
           .reserved = domain.reserved.snapshot(),
-          .staging = domain.staging.snapshot()};
+          .staging = domain.staging.snapshot(),
+          .graphs = domain.graphs.snapshot()};
+}
+
+ContextStatistics Context::statistics() const {
+  check(process_status(), "tell its statistics");  // Before a lock that a thread which is gone may hold.
+  return {.memory = memory(),
+          .models = state_->counters().models(),
+          .slots = state_->counters().slots(),
+          .transfers = state_->transfers().statistics(),
+          .callback_failures = state_->watcher().caught()};
+}
+
+Readiness Context::ready() const {
+  try {
+    check(state_->api().health(), "run requests");
+  } catch (const Error& error) {
+    return {false, error.sentence()};
+  }
+  return {true, {}};
+}
+
+TraceRecording Context::start_trace(TraceOptions options) const {
+  state_->trace()->start(options);
+  return TraceRecording(state_);
 }
 
 Buffer Context::allocate(std::uint64_t bytes, AllocationOptions options) const {
   return BufferAccess::make(allocate_zeroed(state_, bytes, options).memory);
+}
+
+Buffer Context::adopt(Trusted, AdoptedMemory memory, std::uint64_t bytes, std::string label) const {
+  return in_context(
+      [&] { return fmt::format("adopting the buffer \"{}\"", label); },
+      [&] {
+        const auto storage = adopt_memory(state_, reinterpret_cast<DeviceAddress>(memory.address), bytes, label);
+        storage->on_release(std::move(memory.release));  // Last: on an error the memory stays the caller's.
+        return BufferAccess::make(BufferStorage::track(storage));
+      });
 }
 
 DeviceTensor Context::tensor(const TensorDesc& desc, AllocationOptions options) const {
@@ -116,7 +161,7 @@ DeviceTensor Context::upload(const HostTensor& tensor) const {
                       auto memory = BufferStorage::track(storage);
                       transfers.stage(memory->address(), tensor.bytes);
                       const std::array uses{TrackedUse{memory.get(), 0, bytes, Access::write}};
-                      Completion uploaded = transfers.submit(lane, uses, {});
+                      Completion uploaded = transfers.submit(lane, {.uses = uses, .producers = {}}, {});
                       storage->count_requested();
                       return DeviceTensorAccess::in_memory(tensor.desc, std::move(memory), 0, std::move(uploaded));
                     });
@@ -134,18 +179,20 @@ DeviceTensor Context::concatenate(const std::vector<DeviceTensor>& tensors) cons
                       std::vector<TrackedUse> uses{{memory.get(), 0, desc.bytes(), Access::write}};
                       std::vector<Transfers::Step> steps;
                       std::vector<Completion> producers;
+                      std::vector<std::shared_ptr<TrackedMemory>> owners{memory};
                       std::uint64_t offset = 0;
                       for (const DeviceTensor& tensor : tensors) {
                         if (tensor.desc().is_empty()) continue;
                         const std::uint64_t bytes = tensor.desc().bytes();
                         const std::uint64_t from = DeviceTensorAccess::offset(tensor);
-                        TrackedMemory* source = DeviceTensorAccess::memory(tensor).get();
-                        uses.push_back({source, from, from + bytes, Access::read});
+                        const std::shared_ptr<TrackedMemory>& source = DeviceTensorAccess::memory(tensor);
+                        owners.push_back(source);
+                        uses.push_back({source.get(), from, from + bytes, Access::read});
                         steps.emplace_back(CopyNode{memory->address() + offset, source->address() + from, bytes});
                         producers.push_back(tensor.completion());
                         offset += bytes;
                       }
-                      Completion copied = transfers.submit(lane, uses, steps, producers);
+                      Completion copied = transfers.submit(lane, {.uses = uses, .producers = producers}, steps, owners);
                       storage->count_requested();
                       return DeviceTensorAccess::in_memory(desc, std::move(memory), 0, std::move(copied));
                     });

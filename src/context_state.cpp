@@ -2,7 +2,12 @@
 
 #include "device/own_kernels.h"
 #include "device/process_state.h"
+#include "kept_forever.h"
+#include "logging.h"
 
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace weft {
@@ -37,10 +42,49 @@ ContextState::ContextState(Device device, std::shared_ptr<DeviceApi> api, Alloca
     : device_(device),
       domain_(std::make_shared<AllocationDomain>(std::move(api), std::move(allocator), std::move(budget))),
       own_kernels_(load_own_kernels(domain_->api())),
+      sequencer_(*this),
       transfers_(*this) {}
 
 ContextState::~ContextState() {
+  log(LogLevel::info, to_string(device_),
+      [&] { return fmt::format("A context of {} is closed.", to_string(device_)); });
+  if (std::ranges::any_of(retired_, [](const Retired& retired) { return retired.lane->has_hung(); })) {
+    // Any lane may follow the one that hangs, and the device does not close before it ends.
+    transfers_.abandon();
+    keep_forever(std::make_shared<const Retirement>(std::move(retired_)));
+    keep_forever(std::make_shared<const OwnKernels>(own_kernels_));
+    keep_forever(domain_);
+    return;
+  }
   for (Retired& retired : retired_) static_cast<void>(api().synchronize_stream(retired.lane->stream()));
+}
+
+// Launches what waits for the host, as long as something does.
+class ContextState::GateWatch final : public Watch {
+ public:
+  explicit GateWatch(std::shared_ptr<ContextState> context) : context_(std::move(context)) {}
+
+  bool look(bool) override {
+    if (context_->sequencer().advance()) return false;
+    context_->advances_.store(false);
+    // What was held since then found the flag set or adds a watch of its own: one of the two looks after it.
+    return !context_->sequencer().advance() || context_->advances_.exchange(true);
+  }
+
+ private:
+  std::shared_ptr<ContextState> context_;
+};
+
+std::function<void()> ContextState::gate(std::function<void()> enqueue) {
+  if (!advances_.exchange(true)) {
+    try {
+      watcher_.add(std::make_unique<GateWatch>(shared_from_this()));
+    } catch (...) {
+      advances_.store(false);
+      throw;
+    }
+  }
+  return [self = shared_from_this(), enqueue = std::move(enqueue)] { enqueue(); };
 }
 
 void ContextState::retire(Retirement retirement) noexcept {

@@ -1,14 +1,19 @@
 #pragma once
 
 #include "allocation_domain.h"
+#include "counters.h"
 #include "lane.h"
 #include "loaded_kernel.h"
 #include "reclaim.h"
 #include "sequencer.h"
+#include "trace_recorder.h"
 #include "transfer.h"
+#include "watcher.h"
 #include <weft/budget.h>
 #include <weft/context.h>
 
+#include <atomic>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -45,7 +50,7 @@ class ContextState final : public Reclaimer, public std::enable_shared_from_this
   ContextState(Device device, std::shared_ptr<DeviceApi> api, Allocator allocator, std::optional<MemoryBudget> budget);
   ContextState(const ContextState&) = delete;
   ContextState& operator=(const ContextState&) = delete;
-  /// Waits for retired lanes.
+  /// Waits for retired lanes. What hangs, and all that may wait for it on the device, is kept for good instead.
   ~ContextState();
 
   [[nodiscard]] Device device() const noexcept { return device_; }
@@ -55,6 +60,13 @@ class ContextState final : public Reclaimer, public std::enable_shared_from_this
 
   [[nodiscard]] Sequencer& sequencer() noexcept { return sequencer_; }
   [[nodiscard]] Transfers& transfers() noexcept { return transfers_; }
+  [[nodiscard]] ContextCounters& counters() noexcept { return counters_; }
+  [[nodiscard]] const std::shared_ptr<TraceRecorder>& trace() const noexcept { return trace_; }
+
+  [[nodiscard]] Watcher& watcher() noexcept { return watcher_; }
+  /// What Sequencer::submit holds for a submission that waits for the host: has the watcher launch it, and keeps the
+  /// context until then. Errors: those of Watcher::add.
+  [[nodiscard]] std::function<void()> gate(std::function<void()> enqueue);
 
   /// Takes a lane that may still run with what its runs use, and lets go of both once it has drained.
   void retire(Retirement retirement) noexcept;
@@ -64,13 +76,19 @@ class ContextState final : public Reclaimer, public std::enable_shared_from_this
   void reap() noexcept override;
 
  private:
+  class GateWatch;
+
   Device device_;
   std::shared_ptr<AllocationDomain> domain_;
   OwnKernels own_kernels_;
+  ContextCounters counters_;
+  std::shared_ptr<TraceRecorder> trace_ = std::make_shared<TraceRecorder>();  // Outlived by completions, which tell it.
   Sequencer sequencer_;
   Transfers transfers_;
   std::mutex mutex_;
   Retirement retired_;  // Guarded by mutex_.
+  std::atomic<bool> advances_{false};
+  Watcher watcher_;
 };
 
 /// Opens what is behind a Context to the files of the model layer.

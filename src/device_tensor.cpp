@@ -49,12 +49,16 @@ void require_aligned(const TensorDesc& desc, std::uint64_t offset) {
 class HostReader {
  public:
   explicit HostReader(std::shared_ptr<TrackedMemory> memory) : memory_(std::move(memory)) {
-    if (!memory_->home().sequencer().map_when_done(*memory_)) {
-      throw Error(ErrorCode::busy,
-                  fmt::format("The host maps the buffer \"{}\" for writing; it is read once the guard is "
-                              "gone.",
-                              memory_->label()));
-    }
+    const Sequencer::Mapping mapping = memory_->home().sequencer().map_when_done(*memory_);
+    if (mapping == Sequencer::Mapping::granted) return;
+    throw Error(
+        ErrorCode::busy,
+        mapping == Sequencer::Mapping::reserved
+            ? fmt::format("The buffer \"{}\" is reserved for work outside weft; it is read once the callback that "
+                          "queues it has returned.",
+                          memory_->label())
+            : fmt::format("The host maps the buffer \"{}\" for writing; it is read once the guard is gone.",
+                          memory_->label()));
   }
   HostReader(const HostReader&) = delete;
   HostReader& operator=(const HostReader&) = delete;
@@ -76,7 +80,7 @@ ReadbackState read_in_place(const DeviceTensor& tensor) {
   const std::uint64_t offset = DeviceTensorAccess::offset(tensor);
   ReadbackState readback;
   readback.owner = std::make_shared<const HostReader>(memory);  // Nothing writes it from now on.
-  readback.completion = memory->home().transfers().join(*memory, offset, tensor.desc().bytes(), tensor.completion());
+  readback.completion = memory->home().transfers().join(memory, offset, tensor.desc().bytes(), tensor.completion());
   readback.tensors.push_back({tensor.desc(), {memory->host() + offset, tensor.desc().bytes()}});
   return readback;
 }
@@ -96,7 +100,9 @@ ReadbackState read_by_copy(const DeviceTensor& tensor) {
   const std::array uses{TrackedUse{memory.get(), offset, offset + bytes, Access::read},
                         TrackedUse{staging.get(), 0, bytes, Access::write}};
   const std::array<Transfers::Step, 1> steps{CopyNode{staging->address(), memory->address() + offset, bytes}};
-  readback.completion = context.transfers().submit(context.transfers().lane(), uses, steps, {&tensor.completion(), 1});
+  const std::array owners{memory, staging};
+  readback.completion = context.transfers().submit(
+      context.transfers().lane(), {.uses = uses, .producers = {&tensor.completion(), 1}}, steps, owners);
   return readback;
 }
 
@@ -150,7 +156,9 @@ DeviceTensor DeviceTensor::copy_into(const DeviceTensor& destination, std::uint6
         const std::array<Transfers::Step, 1> steps{
             CopyNode{copy.memory_->address() + copy.offset_, memory_->address() + offset_, bytes}};
         const std::array producers{completion_, destination.completion_};
-        copy.completion_ = context.transfers().submit(context.transfers().lane(), uses, steps, producers);
+        const std::array owners{memory_, copy.memory_};
+        copy.completion_ = context.transfers().submit(context.transfers().lane(),
+                                                      {.uses = uses, .producers = producers}, steps, owners);
         return copy;
       });
 }

@@ -1,10 +1,12 @@
 #include "graph_builder.h"
 
 #include "error_context.h"
+#include "reclaim.h"
 
 #include <spdlog/fmt/fmt.h>
 
 #include <cstring>
+#include <optional>
 #include <variant>
 
 namespace weft {
@@ -91,6 +93,8 @@ void GraphTemplate::point_at(const GraphPlan& plan, std::span<const DeviceAddres
   });
 }
 
-UniqueExecutable GraphTemplate::instantiate() const { return weft::instantiate(api_, graph_.get()); }
+UniqueExecutable GraphTemplate::instantiate() const {
+  return take_or_reclaim(std::nullopt, *api_, [&] { return weft::instantiate(api_, graph_.get()); });
+}
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -27,6 +28,8 @@ class GraphTemplate {
   [[nodiscard]] UniqueExecutable instantiate() const;
 
   [[nodiscard]] GraphHandle graph() const noexcept { return graph_.get(); }
+  /// Hands the graph to the caller.
+  [[nodiscard]] UniqueGraph take() noexcept { return std::move(graph_); }
   /// Of each operation of the plan.
   [[nodiscard]] const std::vector<NodeHandle>& nodes() const noexcept { return nodes_; }
 

@@ -1,7 +1,7 @@
 #include "lane.h"
 
-#include "backoff.h"
 #include "error_context.h"
+#include "logging.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -10,30 +10,42 @@
 
 namespace weft {
 
+namespace {
+
+double seconds(std::chrono::nanoseconds span) { return std::chrono::duration<double>(span).count(); }
+
+}  // namespace
+
 Lane::Lane(const std::shared_ptr<DeviceApi>& api, std::shared_ptr<const PinnedBuffer> page, std::byte* word,
-           std::string name, std::chrono::nanoseconds spin)
+           LaneOptions options)
     : api_(*api),
       stream_(create_stream(api)),
       event_(create_event(api)),
       page_(std::move(page)),
       word_(reinterpret_cast<std::uint64_t*>(word)),
-      name_(std::move(name)),
-      spin_(spin) {}
-
-bool Lane::wait(std::uint64_t run, Deadline deadline) const {
-  if (has_finished(run)) return true;
-  Backoff backoff(spin_, deadline);
-  while (backoff.pause()) {
-    if (has_finished(run)) return true;
-    if (backoff.is_time_to_ask()) require_progress(run);
-  }
-  require_progress(run);  // Who only polls learns of a lost device here.
-  return has_finished(run);
-}
+      options_(std::move(options)) {}
 
 void Lane::require_progress(std::uint64_t run) const {
   const DeviceStatus status = api_.query_stream(stream_.get());
-  if (status.code == StatusCode::not_ready) return;
+  if (status.code == StatusCode::not_ready) {
+    if (!options_.hang_after || has_finished(run)) return;
+    const Clock::duration running{Clock::now().time_since_epoch().count() - launched_at()};
+    if (running <= *options_.hang_after) return;
+    if (!has_hung_.exchange(true, std::memory_order_relaxed)) {
+      weft::log(LogLevel::error, options_.name, [&] {
+        return fmt::format("Run {} of {} has not finished for {:.3f} s: it hangs, and its slot is not used again.", run,
+                           options_.name, seconds(running));
+      });
+    }
+    in_context([&] { return describe(); },
+               [&] {
+                 throw Error(
+                     ErrorCode::failed,
+                     fmt::format("Run {} has not finished for {:.3f} s, and hang_after is {:.3f} s; its slot is "
+                                 "not used again.",
+                                 run, seconds(running), seconds(*options_.hang_after)));
+               });
+  }
   in_context([&] { return describe(); },
              [&] {
                check(status, fmt::format("finish run {}", run));

@@ -2,6 +2,7 @@
 
 #include "error_context.h"
 #include "refusal.h"
+#include "unique_id.h"
 #include <weft/error.h>
 #include <weft/plan/arena.h>
 
@@ -135,6 +136,7 @@ std::shared_ptr<const LoadedKernel> load_kernel(DeviceApi& api, LoadedModule mod
   return in_context([&] { return fmt::format("loading kernel \"{}\"", spec.name()); },
                     [&] {
                       auto kernel = std::make_shared<LoadedKernel>();
+                      kernel->id = next_unique_id();
                       kernel->spec = spec;
                       kernel->spec.image.bytes = {};  // The caller's bytes may go once the module is loaded.
                       kernel->module = std::move(module);

@@ -21,6 +21,7 @@ struct LoadedKernel {
   LoadedModule module;
   KernelHandle handle = KernelHandle::none;
   CompiledKernel compiled;
+  std::uint64_t id = 0;  ///< Tells it from every other kernel that the process loads, whatever its symbol.
 };
 
 /// Whether the spec has a scalar where the code takes a pointer. Its value can be null alone: weft orders what kernels

@@ -68,7 +68,7 @@ struct Allocation {
   std::uint64_t bytes = 0;
   Placement placement = Placement::device;
   std::shared_ptr<const Weight> weight = nullptr;   // Null for scratch.
-  std::shared_ptr<TrackedMemory> memory = nullptr;  // Memory outside the slot that stands in; null for scratch.
+  std::shared_ptr<TrackedMemory> memory = nullptr;  // State, or memory outside the slot that stands in for scratch.
   std::uint32_t users = 1;                          // Fragments that take turns with it.
 
   /// Whether each slot has memory of its own for it.

@@ -1,4 +1,3 @@
-#include "backoff.h"
 #include "checked_math.h"
 #include "context_state.h"
 #include "device/own_kernels.h"
@@ -7,11 +6,14 @@
 #include "fragment_state.h"
 #include "graph_state.h"
 #include "lane.h"
+#include "pool_charge.h"
+#include "profiler_range.h"
 #include "readback_state.h"
 #include "record.h"
 #include "refusal.h"
 #include "slot_plan.h"
 #include "slot_pool.h"
+#include "watcher.h"
 #include <weft/error.h>
 #include <weft/graph.h>
 #include <weft/model.h>
@@ -131,13 +133,25 @@ std::shared_ptr<const SlotPlan> plan_of(const Context& context, const InferenceG
   return std::make_shared<const SlotPlan>(plan_slot(*ContextAccess::state(context), inference, options));
 }
 
+/// The plan of a pool of a fragment alone, once a slot.
+std::vector<std::shared_ptr<const SlotPlan>> plan_fragment(const FragmentState& fragment,
+                                                           const PrepareOptions& options) {
+  require_options(options);
+  Graph graph(fragment.context, fragment.label);
+  RecordedTensors tensors = record_fragment(fragment, GraphAccess::state(graph), nullptr);
+  const InferenceGraph inference{std::move(graph), std::move(tensors.inputs), std::move(tensors.outputs)};
+  const std::shared_ptr<const SlotPlan> plan = plan_of(fragment.context, inference, options);
+  require_room(fragment.context, *plan, options.slots);
+  return std::vector<std::shared_ptr<const SlotPlan>>(options.slots, plan);
+}
+
 std::vector<Region> regions_of(const std::vector<TensorRegion>& tensors) { return {tensors.begin(), tensors.end()}; }
 
 }  // namespace
 
-Inference::Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::size_t form, std::uint64_t run,
+Inference::Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::size_t form, Completion completion,
                      std::vector<DeviceTensor> into) noexcept
-    : pool_(std::move(pool)), slot_(slot), form_(form), run_(run), into_(std::move(into)) {}
+    : pool_(std::move(pool)), slot_(slot), form_(form), completion_(std::move(completion)), into_(std::move(into)) {}
 
 Inference::Inference(Inference&& other) noexcept = default;
 
@@ -146,31 +160,31 @@ Inference& Inference::operator=(Inference&& other) noexcept {
   std::swap(pool_, taken.pool_);
   std::swap(slot_, taken.slot_);
   std::swap(form_, taken.form_);
-  std::swap(run_, taken.run_);
+  std::swap(completion_, taken.completion_);
   std::swap(into_, taken.into_);
-  std::swap(complete_, taken.complete_);
   return *this;
 }
 
 Inference::~Inference() {
-  if (pool_ != nullptr) pool_->slot(slot_).release();
+  if (pool_ != nullptr) pool_->release(slot_);
 }
 
 bool Inference::wait(Deadline deadline) {
-  const Slot& slot = require(pool_, "inference").slot(slot_);
-  complete_ = complete_ || slot.lane()->wait(run_, deadline);
-  return complete_;
+  const ProfilerRange range("wait", require(pool_, "inference").slot(slot_).lane()->log()->graph());
+  return completion_.wait(deadline);
 }
 
 Completion Inference::completion() const {
-  return CompletionAccess::make(require(pool_, "inference").slot(slot_).lane(), run_);
+  static_cast<void>(require(pool_, "inference"));
+  return completion_;
 }
 
 std::span<const std::byte> Inference::output_bytes(std::size_t index, DType dtype) const {
   const Slot& slot = require(pool_, "inference").slot(slot_);
   const SlotTensor& output = require_host_tensor("output", slot.plan(), slot.plan().outputs, index, dtype);
   require_readable(slot.plan(), output, index);
-  if (!complete_) throw Error(ErrorCode::busy, "The results are not ready; wait has not returned true yet.");
+  if (!completion_.is_done()) throw Error(ErrorCode::busy, "The results are not ready; the run is not done yet.");
+  completion_.result();
   return slot.host_bytes(output);
 }
 
@@ -230,7 +244,7 @@ ModelSlot& ModelSlot::operator=(ModelSlot&& other) noexcept {
 }
 
 ModelSlot::~ModelSlot() {
-  if (pool_ != nullptr) pool_->slot(slot_).release();
+  if (pool_ != nullptr) pool_->release(slot_);
 }
 
 std::span<std::byte> ModelSlot::input_bytes(std::size_t index, DType dtype) {
@@ -251,8 +265,9 @@ std::size_t ModelSlot::find_form(Side inputs, SubmitOptions& options) const {
 }
 
 Inference ModelSlot::launch(std::size_t form, std::span<const DeviceTensor> inputs, SubmitOptions options) {
-  const std::uint64_t run = pool_->slot(slot_).launch(form, inputs, options.into);
-  return {std::move(pool_), slot_, form, run, std::move(options.into)};
+  Completion completion = pool_->slot(slot_).launch(
+      {.form = form, .inputs = inputs, .outputs = options.into, .after = options.after, .pool = pool_});
+  return {std::move(pool_), slot_, form, std::move(completion), std::move(options.into)};
 }
 
 Inference ModelSlot::submit(SubmitOptions options) && {
@@ -307,35 +322,72 @@ PreparedModel PreparedModel::prepare(const Context& context, const std::function
 }
 
 PreparedModel ModelFragment::prepare(PrepareOptions options) const {
-  require_options(options);
-  Graph graph(state_->context, state_->label);
-  RecordedTensors tensors = record_fragment(*state_, GraphAccess::state(graph), nullptr);
-  const InferenceGraph inference{std::move(graph), std::move(tensors.inputs), std::move(tensors.outputs)};
-  const std::shared_ptr<const SlotPlan> plan = plan_of(state_->context, inference, options);
-  require_room(state_->context, *plan, options.slots);
-  std::vector<std::shared_ptr<const SlotPlan>> plans(options.slots, plan);
+  std::vector<std::shared_ptr<const SlotPlan>> plans = plan_fragment(*state_, options);
   return PreparedModel(std::make_shared<SlotPool>(state_->context, options, std::move(plans),
                                                   regions_of(state_->inputs), regions_of(state_->outputs)));
 }
 
+std::uint64_t ModelFragment::required_bytes(PrepareOptions options) const {
+  return total_bytes(*ContextAccess::state(state_->context), need_of(options, plan_fragment(*state_, options)));
+}
+
 std::optional<ModelSlot> PreparedModel::try_acquire() {
-  const std::uint32_t slot = pool_->try_reserve();
-  if (slot == pool_->size()) return {};
-  return ModelSlot(pool_, slot);
+  const auto slot = pool_->try_reserve();
+  if (slot) return ModelSlot(pool_, *slot);
+  pool_->count_empty_acquire();
+  return {};
 }
 
 std::optional<ModelSlot> PreparedModel::acquire(Deadline deadline) {
-  std::optional<ModelSlot> slot = try_acquire();
-  if (slot) return slot;
-  Backoff backoff(pool_->options().spin, deadline);
-  while (!slot && backoff.pause()) {
-    if (backoff.is_time_to_ask()) pool_->require_progress();
-    slot = try_acquire();
+  const auto slot = pool_->reserve(deadline);
+  if (slot) return ModelSlot(pool_, *slot);
+  pool_->count_empty_acquire();
+  return {};
+}
+
+/// Waits for a slot on behalf of a callback.
+class PreparedModel::AcquireWatch final : public Watch {
+ public:
+  AcquireWatch(std::shared_ptr<SlotPool> pool, Deadline deadline, AcquireCallback callback)
+      : pool_(std::move(pool)), waiter_(pool_->queue(), true), deadline_(deadline), callback_(std::move(callback)) {}
+
+  bool look(bool ask) override {
+    std::optional<ModelSlot> slot;
+    std::exception_ptr error;
+    try {
+      const auto index = waiter_.take();
+      if (index) {
+        slot = ModelSlot(pool_, *index);
+      } else {
+        const bool is_late = std::chrono::steady_clock::now() >= deadline_;
+        if (ask || is_late) pool_->require_progress();
+        if (!is_late) return false;
+        pool_->count_empty_acquire();
+      }
+    } catch (const Error&) {
+      error = std::current_exception();
+    }
+    std::exchange(callback_, nullptr)(std::move(slot), std::move(error));
+    return true;
   }
-  return slot;
+
+ private:
+  std::shared_ptr<SlotPool> pool_;
+  AcquireQueue::Waiter waiter_;
+  Deadline deadline_;
+  AcquireCallback callback_;
+};
+
+void PreparedModel::acquire_async(Deadline deadline, AcquireCallback callback) {
+  if (!callback) refuse("The callback of an acquire is empty.");
+  ContextAccess::state(pool_->context())
+      ->watcher()
+      .add(std::make_unique<AcquireWatch>(pool_, deadline, std::move(callback)));
 }
 
 std::uint32_t PreparedModel::slots() const noexcept { return pool_->size(); }
+
+SlotStatistics PreparedModel::statistics() const noexcept { return pool_->statistics(); }
 
 bool PreparedModel::is_idle() const noexcept {
   for (std::uint32_t i = 0; i < pool_->size(); ++i) {
@@ -343,6 +395,8 @@ bool PreparedModel::is_idle() const noexcept {
   }
   return true;
 }
+
+std::uint64_t PreparedModel::memory_bytes() const noexcept { return pool_->memory_bytes(); }
 
 const Context& PreparedModel::context() const noexcept { return pool_->context(); }
 

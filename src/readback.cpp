@@ -18,8 +18,8 @@ const ReadbackState::Tensor& tensor_at(const ReadbackState& state, std::size_t i
 }
 
 void require_complete(const ReadbackState& state) {
-  if (!state.complete)
-    throw Error(ErrorCode::busy, "The bytes are on their way: no wait for the readback has returned true yet.");
+  if (!state.completion.is_done()) throw Error(ErrorCode::busy, "The bytes are on their way to the host.");
+  state.completion.result();
 }
 
 }  // namespace
@@ -38,11 +38,7 @@ std::size_t Readback::size() const { return state().tensors.size(); }
 
 const TensorDesc& Readback::desc(std::size_t index) const { return tensor_at(state(), index).desc; }
 
-bool Readback::wait(Deadline deadline) {
-  ReadbackState& readback = state();
-  readback.complete = readback.complete || readback.completion.wait(deadline);
-  return readback.complete;
-}
+bool Readback::wait(Deadline deadline) { return state().completion.wait(deadline); }
 
 std::span<const std::byte> Readback::bytes(std::size_t index) const {
   const ReadbackState::Tensor& tensor = tensor_at(state(), index);

@@ -21,7 +21,6 @@ struct ReadbackState {
   std::vector<Tensor> tensors;
   Completion completion;
   std::shared_ptr<const void> owner;  ///< Of the bytes.
-  bool complete = false;
 };
 
 /// Makes readbacks for the files that submit them.

@@ -1,19 +1,31 @@
 #include "sequencer.h"
 
+#include "backoff.h"
 #include "cleared_at_end.h"
-#include "error_context.h"
+#include "refusal.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
 #include <utility>
 
 namespace weft {
 
 namespace {
 
+constexpr std::uint64_t kAnyGate = std::numeric_limits<std::uint64_t>::max();
+constexpr std::chrono::microseconds kSpin{200};
+
 bool conflict(Access a, Access b) { return writes(a) || writes(b); }
+
+/// Two uses of the same memory.
+template <class Use>
+bool conflict(const TrackedUse& use, const Use& other) {
+  return conflict(use.access, other.access) && use.begin < other.end && other.begin < use.end;
+}
 
 /// Whether a thread that is gone may hold a lock.
 bool is_process_over() noexcept { return process_state() != ProcessState::running; }
@@ -22,24 +34,38 @@ bool is_process_over() noexcept { return process_state() != ProcessState::runnin
 
 void Sequencer::forget_finished(TrackedMemory& memory) noexcept {
   std::erase_if(memory.uses_, [](const TrackedMemory::Use& use) {
+    if (use.gate != 0) return false;
     const auto lane = use.lane.lock();
     return lane == nullptr || lane->has_finished(use.run);
   });
   if (memory.uses_.empty()) memory.has_uses_.store(false, std::memory_order_release);
 }
 
-// The stream's own order does for what is queued on it.
-void Sequencer::follow(const Lane& lane, std::shared_ptr<const Lane> earlier) {
-  if (earlier != nullptr && earlier.get() != &lane && std::ranges::find(followed_, earlier) == followed_.end())
-    followed_.push_back(std::move(earlier));
+void Sequencer::forget_gate(std::span<const TrackedUse> uses, std::uint64_t number) noexcept {
+  for (const TrackedUse& use : uses) {
+    std::erase_if(use.memory->uses_, [&](const TrackedMemory::Use& other) { return other.gate == number; });
+    forget_finished(*use.memory);
+  }
 }
 
-void Sequencer::prepare(const Lane& lane, std::span<const TrackedUse> uses, std::span<const Completion> producers) {
-  const ClearedAtEnd clearing{followed_};  // A lane may go, and with it a page.
-  for (const Completion& producer : producers) {
-    if (!producer.is_done()) follow(lane, CompletionAccess::lane(producer));
+bool Sequencer::is_behind_gate(std::span<const TrackedUse> uses, std::uint64_t number) noexcept {
+  return std::ranges::any_of(uses, [&](const TrackedUse& use) {
+    return std::ranges::any_of(use.memory->uses_, [&](const TrackedMemory::Use& other) {
+      return other.gate != 0 && other.gate < number && conflict(use, other);
+    });
+  });
+}
+
+bool Sequencer::prepare(const SubmissionOrder& order) {
+  bool waits_for_host = false;
+  for (const Completion& producer : order.producers) {
+    const Submission* submission = CompletionAccess::submission(producer);
+    if (submission == nullptr) continue;
+    if (!submission->is_of(home_)) refuse("A completion that the submission follows belongs to another context.");
+    if (const auto failure = submission->error()) throw stopped_by(*failure);
+    waits_for_host = waits_for_host || submission->waits_for_host();
   }
-  for (const TrackedUse& use : uses) {
+  for (const TrackedUse& use : order.uses) {
     TrackedMemory& memory = *use.memory;
     if (memory.host_writer_ || (writes(use.access) && memory.host_readers_ > 0)) {
       throw Error(ErrorCode::busy,
@@ -48,22 +74,88 @@ void Sequencer::prepare(const Lane& lane, std::span<const TrackedUse> uses, std:
                               memory.label_, memory.host_writer_ ? "writing" : "reading",
                               writes(use.access) ? "writes" : "reads"));
     }
-    forget_finished(memory);
-    for (const TrackedMemory::Use& other : memory.uses_) {
-      if (conflict(use.access, other.access) && use.begin < other.end && other.begin < use.end)
-        follow(lane, other.lane.lock());
-    }
-    memory.uses_.reserve(memory.uses_.size() + uses.size());  // So that nothing fails once the run is queued.
+    if (writes(use.access) && memory.is_read_only_)
+      refuse(fmt::format("The buffer \"{}\" was lent to be read; nothing writes it.", memory.label_));
+    require_unreserved(use);
   }
-  for (const auto& earlier : followed_)
-    check(earlier->precede(lane.stream()), "order a submission behind the one before it");
+  make_room(order.uses);
+  return waits_for_host || is_behind_gate(order.uses, kAnyGate);
+}
+
+// So that nothing fails once the run is queued.
+void Sequencer::make_room(std::span<const TrackedUse> uses) {
+  for (const TrackedUse& use : uses) {
+    forget_finished(*use.memory);
+    use.memory->uses_.reserve(use.memory->uses_.size() + uses.size());
+  }
+}
+
+void Sequencer::require_unreserved(const TrackedUse& use) {
+  for (const TrackedMemory::Reserved& reserved : use.memory->reserved_) {
+    if (!conflict(use, reserved)) continue;
+    throw Error(
+        ErrorCode::busy,
+        fmt::format("The bytes {} to {} of the buffer \"{}\" are reserved for {} outside weft, until the callback "
+                    "that queues it returns; the bytes {} to {} are asked for.",
+                    reserved.begin, reserved.end, use.memory->label_, writes(reserved.access) ? "writing" : "reading",
+                    use.begin, use.end));
+  }
+}
+
+bool Sequencer::is_reserved(const TrackedMemory& memory, Access access) noexcept {
+  return std::ranges::any_of(
+      memory.reserved_, [&](const TrackedMemory::Reserved& reserved) { return conflict(access, reserved.access); });
+}
+
+std::optional<std::uint64_t> Sequencer::try_reserve(const SubmissionOrder& order, StreamHandle stream) {
+  check(process_status(), "reserve memory");
+  const std::lock_guard lock(mutex_);
+  if (prepare(order)) return {};
+  for (const TrackedUse& use : order.uses)
+    use.memory->reserved_.reserve(use.memory->reserved_.size() + order.uses.size());
+  follow(stream, nullptr, order);
+  ++reservations_;
+  for (const TrackedUse& use : order.uses)
+    use.memory->reserved_.push_back({use.begin, use.end, use.access, reservations_});
+  return reservations_;
+}
+
+void Sequencer::end_with_lock_held(std::span<const TrackedUse> uses, std::uint64_t reservation) noexcept {
+  for (const TrackedUse& use : uses) {
+    std::erase_if(use.memory->reserved_,
+                  [&](const TrackedMemory::Reserved& reserved) { return reserved.reservation == reservation; });
+  }
+}
+
+void Sequencer::end(std::span<const TrackedUse> uses, std::uint64_t reservation) noexcept {
+  if (is_process_over()) return;
+  const std::lock_guard lock(mutex_);
+  end_with_lock_held(uses, reservation);
+}
+
+// What a lane's own stream has queued is ordered before by the stream.
+void Sequencer::follow(StreamHandle stream, const Lane* own, const SubmissionOrder& order) {
+  const ClearedAtEnd clearing{followed_};  // A lane may go, and with it a page.
+  const auto add = [&](std::shared_ptr<const Lane> earlier) {
+    if (earlier != nullptr && earlier.get() != own && std::ranges::find(followed_, earlier) == followed_.end())
+      followed_.push_back(std::move(earlier));
+  };
+  for (const Completion& producer : order.producers) {
+    if (!producer.is_done()) add(CompletionAccess::submission(producer)->lane());
+  }
+  for (const TrackedUse& use : order.uses) {
+    for (const TrackedMemory::Use& other : use.memory->uses_) {
+      if (other.gate == 0 && conflict(use, other)) add(other.lane.lock());
+    }
+  }
+  for (const auto& earlier : followed_) check(earlier->precede(stream), "order a submission behind the one before it");
 }
 
 void Sequencer::enter(const std::shared_ptr<Lane>& lane, std::uint64_t run, std::span<const TrackedUse> uses) noexcept {
   for (const TrackedUse& use : uses) {
     std::vector<TrackedMemory::Use>& log = use.memory->uses_;
     const auto same = std::ranges::find_if(log, [&](const TrackedMemory::Use& other) {
-      return other.lane.lock() == lane && other.begin == use.begin && other.end == use.end &&
+      return other.gate == 0 && other.lane.lock() == lane && other.begin == use.begin && other.end == use.end &&
              other.access == use.access;
     });
     if (same != log.end()) {
@@ -73,6 +165,66 @@ void Sequencer::enter(const std::shared_ptr<Lane>& lane, std::uint64_t run, std:
     }
     use.memory->has_uses_.store(true, std::memory_order_release);
   }
+}
+
+void Sequencer::hold(const SubmissionPtr& submission, const std::shared_ptr<Lane>& lane, const SubmissionOrder& order,
+                     std::function<void()> enqueue) {
+  gated_.push_back({.number = gates_ + 1,
+                    .submission = submission,
+                    .lane = lane,
+                    .uses = {order.uses.begin(), order.uses.end()},
+                    .producers = {order.producers.begin(), order.producers.end()},
+                    .enqueue = std::move(enqueue)});
+  ++gates_;
+  for (const TrackedUse& use : order.uses) {
+    use.memory->uses_.push_back({use.begin, use.end, use.access, lane, 0, gates_});
+    use.memory->has_uses_.store(true, std::memory_order_release);
+  }
+}
+
+bool Sequencer::advance(Gated& gated) {
+  for (const Completion& producer : gated.producers) {
+    if (const auto failure = producer.error()) gated.failure = stopped_by(*failure);
+  }
+  if (gated.submission->waits_for_host() && !gated.failure) {
+    const bool has_producer_of_host = std::ranges::any_of(gated.producers, [](const Completion& producer) {
+      const Submission* submission = CompletionAccess::submission(producer);
+      return submission != nullptr && submission->waits_for_host();
+    });
+    if (has_producer_of_host || is_behind_gate(gated.uses, gated.number)) return false;
+    try {
+      gated.run = start(*gated.lane, {gated.uses, gated.producers}, gated.enqueue);
+    } catch (const Error& error) {
+      gated.failure = error;
+    }
+  }
+  forget_gate(gated.uses, gated.number);
+  if (gated.run != 0) enter(gated.lane, gated.run, gated.uses);  // In the room that its gate had.
+  return true;
+}
+
+void Sequencer::advance(std::list<Gated>& over) {
+  const std::lock_guard lock(mutex_);
+  for (auto next = gated_.begin(); next != gated_.end();) {
+    const auto gated = next++;
+    if (advance(*gated)) over.splice(over.end(), gated_, gated);
+  }
+}
+
+bool Sequencer::advance() {
+  while (!is_process_over()) {
+    std::list<Gated> over;
+    advance(over);
+    for (Gated& gated : over) {
+      gated.enqueue = nullptr;
+      gated.producers.clear();
+      if (gated.run != 0) gated.submission->launch(gated.run);
+      if (gated.failure) gated.submission->fail(*gated.failure);
+    }
+    if (over.empty()) break;  // Else others may follow what has just been decided.
+  }
+  const std::lock_guard lock(mutex_);
+  return !gated_.empty();
 }
 
 bool Sequencer::has_drained(TrackedMemory& memory) {
@@ -111,16 +263,34 @@ bool Sequencer::wait(TrackedMemory& memory, Access access, Deadline deadline) {
     const std::lock_guard lock(mutex_);
     uses = memory.uses_;
   }
-  return std::ranges::all_of(uses, [&](const TrackedMemory::Use& use) {
+  std::erase_if(uses, [&](const TrackedMemory::Use& use) { return !conflict(access, use.access); });
+  const auto is_gated = [&](const TrackedMemory::Use& use) {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::any_of(memory.uses_, [&](const auto& other) { return other.gate == use.gate; });
+  };
+  const auto is_over = [&](const TrackedMemory::Use& use) {
+    if (use.gate != 0) return !is_gated(use);
     const auto lane = use.lane.lock();
-    return lane == nullptr || !conflict(access, use.access) || lane->wait(use.run, deadline);
-  });
+    return lane == nullptr || lane->has_finished(use.run);
+  };
+  return wait_until(
+      kSpin, deadline, [&] { return std::ranges::all_of(uses, is_over); },
+      [&] {
+        check(process_status(), "wait for work");
+        for (const TrackedMemory::Use& use : uses) {
+          const auto lane = use.lane.lock();
+          if (lane != nullptr && use.gate == 0) lane->require_progress(use.run);
+        }
+      });
 }
 
 Sequencer::Mapping Sequencer::map(TrackedMemory& memory, Access access) {
   check(process_status(), "map memory");
   const std::lock_guard lock(mutex_);
+  if (writes(access) && memory.is_read_only_)
+    refuse(fmt::format("The buffer \"{}\" was lent to be read; nothing writes it.", memory.label_));
   if (memory.host_writer_ || (writes(access) && memory.host_readers_ > 0)) return Mapping::host_busy;
+  if (is_reserved(memory, access)) return Mapping::reserved;
   forget_finished(memory);
   if (std::ranges::any_of(memory.uses_, [&](const TrackedMemory::Use& use) { return conflict(access, use.access); }))
     return Mapping::device_busy;
@@ -132,12 +302,13 @@ Sequencer::Mapping Sequencer::map(TrackedMemory& memory, Access access) {
   return Mapping::granted;
 }
 
-bool Sequencer::map_when_done(TrackedMemory& memory) {
+Sequencer::Mapping Sequencer::map_when_done(TrackedMemory& memory) {
   check(process_status(), "map memory");
   const std::lock_guard lock(mutex_);
-  if (memory.host_writer_) return false;
+  if (memory.host_writer_) return Mapping::host_busy;
+  if (is_reserved(memory, Access::read)) return Mapping::reserved;
   ++memory.host_readers_;
-  return true;
+  return Mapping::granted;
 }
 
 void Sequencer::unmap(TrackedMemory& memory, Access access) noexcept {

@@ -5,7 +5,9 @@
 #include "device_tensor_access.h"
 #include "error_context.h"
 #include "overlap.h"
+#include "profiler_range.h"
 #include "refusal.h"
+#include "slot_pool.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -20,30 +22,47 @@ namespace weft {
 
 namespace {
 
-constexpr std::uint64_t kCanaryBytes = kArenaAlignment;
 constexpr std::uint8_t kCanary = 0xC7;
+
+/// Bytes of the tensors that the host does not write or read in place.
+std::uint64_t staged_bytes(const std::vector<SlotTensor>& tensors) noexcept {
+  std::uint64_t bytes = 0;
+  for (const SlotTensor& tensor : tensors) {
+    if (tensor.host.allocation != tensor.place.allocation) bytes += tensor.desc.bytes();
+  }
+  return bytes;
+}
 
 }  // namespace
 
-Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, PinnedPart pinned, PinnedPart word,
-           const PrepareOptions& options)
+Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::uint64_t model, std::uint32_t index,
+           PinnedPart pinned, PinnedPart word, const PrepareOptions& options, PoolCharge& charge)
     : context_(context),
       plan_(std::move(plan)),
       pinned_(std::move(pinned)),
       word_(std::move(word)),
-      lane_(std::make_shared<Lane>(context.domain()->api(), word_.page, word_.host(),
-                                   fmt::format("graph \"{}\"", plan_->forms.front().graph.title), options.spin)),
+      lane_(std::make_shared<Lane>(
+          context.domain()->api(), word_.page, word_.host(),
+          LaneOptions{.name = fmt::format("graph \"{}\" in slot {}", plan_->forms.front().graph.title, index),
+                      .spin = options.spin,
+                      .hang_after = options.hang_after,
+                      .log = std::make_shared<RunLog>(context.trace(),
+                                                      TraceTrack{model, plan_->forms.front().graph.title, index})})),
       retirement_(1),
-      memory_(std::make_shared<std::vector<DeviceMemory>>()) {
-  retirement_.front() =
-      Retired{.lane = lane_, .run = 0, .memory = pinned_.page, .charges = memory_, .code = plan_->run_owners};
-  place(options.separate_allocations);
+      memory_(std::make_shared<std::vector<DeviceMemory>>()),
+      submission_(new Submission(context, lane_)),
+      index_(index),
+      staged_input_bytes_(staged_bytes(plan_->inputs)),
+      staged_output_bytes_(staged_bytes(plan_->outputs)) {
+  retirement_.front() = Retired{
+      .lane = lane_, .run = 0, .memory = pinned_.page, .charges = charge.keep(memory_), .code = plan_->run_owners};
+  place(charge, options.separate_allocations);
   requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
   if (plan_->has_device_inputs()) write_table(plan_->input_table, plan_->inputs, true);
   if (plan_->has_device_outputs()) {
     write_table(plan_->output_table, plan_->outputs, false);
-    expose_outputs();
   }
+  if (plan_->has_device_outputs() || plan_->has_host_written_outputs()) expose_outputs();
   uses_.reserve(plan_->uses.size() + plan_->inputs.size() + plan_->outputs.size());
   producers_.reserve(plan_->inputs.size() + plan_->outputs.size());
 }
@@ -83,26 +102,103 @@ bool Slot::try_reserve() noexcept {
   if (leases_.load(std::memory_order_relaxed) != 0 ||
       !leases_.compare_exchange_strong(none, 1, std::memory_order_acquire, std::memory_order_relaxed))
     return false;
-  if (has_drained()) return true;
+  if (!lane_->has_hung() && has_drained()) {
+    lane_->log()->acquired();
+    return true;
+  }
   release();
   return false;
 }
 
-std::uint64_t Slot::launch(std::size_t form, std::span<const DeviceTensor> inputs,
-                           std::span<const DeviceTensor> outputs) {
-  return in_context([&] { return lane_->describe(); },
-                    [&] {
-                      const FormPlan& plan = plan_->forms[form];
-                      uses_.assign(plan_->uses.begin(), plan_->uses.end());
-                      const ClearedAtEnd clearing{producers_};
-                      if (plan.form.inputs == Side::device) use_inputs(inputs);
-                      if (plan.form.outputs == Side::device) use_outputs(outputs);
-                      const auto launch = [&] {
-                        check(context_.api().launch(executables_[form].get(), lane_->stream()), "launch the graph");
-                      };
-                      if (uses_.empty()) return lane_->run(launch);
-                      return context_.sequencer().submit(lane_, uses_, launch, producers_);
-                    });
+const SubmissionPtr& Slot::renew_submission() {
+  if (submission_->is_unique()) {
+    submission_->renew();
+  } else {
+    submission_ = SubmissionPtr(new Submission(context_, lane_));
+  }
+  return submission_;
+}
+
+Completion Slot::launch(const SlotLaunch& given) {
+  RunLog& runs = *lane_->log();
+  const ProfilerRange range("submit", runs.graph());
+  static_cast<void>(submission_->poll());  // So that the end of a run that nobody looked at is seen before the next.
+  const std::uint64_t run = lane_->launched() + 1;
+  runs.asked(run);
+  try {
+    Completion completion = start(given);
+    count_copies(plan_->forms[given.form].form);
+    return completion;
+  } catch (...) {
+    runs.refused(run);
+    throw;
+  }
+}
+
+Completion Slot::start(const SlotLaunch& given) {
+  return in_context(
+      [&] { return lane_->describe(); },
+      [&] {
+        const FormPlan& plan = plan_->forms[given.form];
+        uses_.assign(plan_->uses.begin(), plan_->uses.end());
+        const ClearedAtEnd clearing{producers_};
+        producers_.assign(given.after.begin(), given.after.end());
+        if (plan.form.inputs == Side::device) use_inputs(given.inputs);
+        if (plan.form.outputs == Side::device) use_outputs(given.outputs);
+        const SubmissionPtr& submission = renew_submission();
+        const auto launch = [this, form = given.form] {
+          check(context_.api().launch(executables_[form].get(), lane_->stream()), "launch the graph");
+        };
+        if (uses_.empty() && producers_.empty()) {
+          submission->launched(lane_->run(launch));
+        } else {
+          const auto gate = [&] {
+            return context_.gate(
+                [launch, lease = std::make_shared<const SlotLease>(given.pool, index_),
+                 inputs = std::vector<DeviceTensor>(given.inputs.begin(), given.inputs.end()),
+                 outputs = std::vector<DeviceTensor>(given.outputs.begin(), given.outputs.end())] { launch(); });
+          };
+          context_.sequencer().submit(submission, lane_, {.uses = uses_, .producers = producers_}, launch, gate);
+        }
+        return CompletionAccess::make(submission);
+      });
+}
+
+void Slot::count_copies(const RequestForm& form) noexcept {
+  const auto copied = [&](std::uint32_t table, const std::vector<SlotTensor>& tensors) {
+    std::uint64_t bytes = 0;
+    if (tensors.empty()) return bytes;
+    const auto* entry = reinterpret_cast<const own::CopyEntry*>(host_address(table));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (entry[i].source != 0 && entry[i].destination != 0) bytes += entry[i].bytes;
+    }
+    return bytes;
+  };
+  if (form.inputs == Side::host) {
+    up_bytes_.add(staged_input_bytes_);
+  } else {
+    device_bytes_.add(copied(plan_->input_table, plan_->inputs));
+  }
+  if (form.outputs == Side::host) {
+    down_bytes_.add(staged_output_bytes_);
+  } else {
+    device_bytes_.add(copied(plan_->output_table, plan_->outputs));
+  }
+}
+
+SlotStatistics Slot::statistics() const noexcept {
+  const std::uint64_t launched = lane_->launched();
+  const std::uint64_t in_flight = lane_->has_finished(launched) ? 0 : 1;
+  return {.slots = 1,
+          .executables = executables_.size(),
+          .leased = leases_.load(std::memory_order_relaxed) > 0 ? 1u : 0u,
+          .in_flight = in_flight,
+          .unhealthy = lane_->has_hung() ? 1u : 0u,
+          .runs = lane_->log()->counters(launched, launched - in_flight),
+          .copies = {.up_bytes = up_bytes_.value(),
+                     .device_bytes = device_bytes_.value(),
+                     .down_bytes = down_bytes_.value()},
+          .empty_acquires = 0};
 }
 
 std::span<std::byte> Slot::host_bytes(const SlotTensor& tensor) const noexcept {
@@ -134,6 +230,7 @@ void Slot::expose_outputs() {
                    .emplace_back(std::make_unique<TrackedMemory>(context_, allocation.label, addresses_[index], host,
                                                                  allocation.bytes))
                    .get();
+      if (!plan_->is_host_written(index)) memory->belong_to(*lane_);
     }
     output_memory_.push_back(memory);
   }
@@ -150,7 +247,7 @@ DeviceAddress Slot::use(const DeviceTensor& tensor, const SlotTensor& place, Acc
   const std::uint64_t begin = DeviceTensorAccess::offset(tensor);
   const DeviceAddress address = memory->address() + begin;
   // A slot's own memory has no log of what its runs write: the tensor tells of the last one.
-  if (!tensor.completion().is_done()) producers_.push_back(tensor.completion());
+  if (tensor.completion().poll() != CompletionStatus::done) producers_.push_back(tensor.completion());
   const DeviceAddress own = addresses_[place.place.allocation] + place.place.offset;
   if (address == own) return own;  // A copy onto itself: the run's own uses cover it.
   for (std::size_t i = 0; i < uses_.size(); ++i) {
@@ -192,19 +289,56 @@ void Slot::use_outputs(std::span<const DeviceTensor> outputs) {
   }
 }
 
-DeviceAddress Slot::allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary) {
-  memory_->emplace_back(context_.domain(), lane_->stream(), canary + bytes, what);
+void Slot::forget_tables() {
+  if (plan_->has_device_inputs() && !plan_->inputs.empty()) {
+    auto* table = reinterpret_cast<own::CopyEntry*>(host_address(plan_->input_table));
+    for (std::size_t i = 0; i < plan_->inputs.size(); ++i) table[i].source = 0;
+  }
+  if (plan_->has_device_outputs() && !plan_->outputs.empty()) {
+    auto* table = reinterpret_cast<own::CopyEntry*>(host_address(plan_->output_table));
+    for (std::size_t i = 0; i < plan_->outputs.size(); ++i) table[i].destination = 0;
+  }
+}
+
+UniqueGraph Slot::make_graph(std::size_t form) {
+  return in_context([&] { return lane_->describe(); },
+                    [&] {
+                      const GraphPlan& plan = plan_->forms[form].graph;
+                      const std::uint64_t control = plan_->allocations[plan_->control].bytes;
+                      if (aside_.address() == 0) {
+                        const StreamHandle stream = context_.transfers().fresh_lane().stream();
+                        DeviceMemory memory(context_.domain(), stream, control + kWordBytes,
+                                            fmt::format("what graphs of \"{}\" count in", plan.title));
+                        check(context_.api().fill(stream, {memory.address(), memory.bytes(), 0}), "zero a counter");
+                        check(context_.api().synchronize_stream(stream), "zero a counter");
+                        aside_ = std::move(memory);
+                      }
+                      forget_tables();
+                      std::vector<DeviceAddress> addresses(addresses_);
+                      addresses[plan_->control] = aside_.address();
+                      addresses[plan_->word] = aside_.address() + control;
+                      return GraphTemplate(context_.domain()->api(), plan, addresses).take();
+                    });
+}
+
+void* Slot::place_of(const SlotTensor& tensor, Side side) const noexcept {
+  if (side == Side::host) return host_bytes(tensor).data();
+  return reinterpret_cast<void*>(addresses_[tensor.place.allocation] + tensor.place.offset);
+}
+
+DeviceAddress Slot::allocate(PoolCharge& charge, const std::string& what, std::uint64_t bytes, std::uint64_t canary) {
+  memory_->emplace_back(context_.domain(), lane_->stream(), canary + bytes, what, charge.take(canary + bytes));
   const DeviceAddress address = memory_->back().address();
   if (canary > 0) check(context_.api().fill(lane_->stream(), {address, canary, kCanary}), "fill a canary");
   check(context_.api().fill(lane_->stream(), {address + canary, bytes, 0}), "zero a slot's memory");
   return address + canary;
 }
 
-void Slot::place(bool separate_allocations) {
+void Slot::place(PoolCharge& charge, bool separate_allocations) {
   const std::vector<Allocation>& allocations = plan_->allocations;
   const std::string arena_name = fmt::format("a slot of graph \"{}\"", plan_->forms.front().graph.title);
   DeviceAddress arena = 0;
-  if (!separate_allocations) arena = allocate(arena_name, plan_->device.reserved, 0);
+  if (!separate_allocations) arena = allocate(charge, arena_name, plan_->device.reserved, 0);
   addresses_.resize(allocations.size(), 0);
   for (std::size_t i = 0; i < allocations.size(); ++i) {
     if (allocations[i].weight != nullptr) {
@@ -214,8 +348,8 @@ void Slot::place(bool separate_allocations) {
     } else if (allocations[i].placement == Placement::shared) {
       addresses_[i] = i == plan_->word ? word_.device() : pinned_.device() + plan_->pinned.offsets[i];
     } else if (separate_allocations) {
-      addresses_[i] =
-          allocate(fmt::format("\"{}\" of {}", allocations[i].label, arena_name), allocations[i].bytes, kCanaryBytes);
+      addresses_[i] = allocate(charge, fmt::format("\"{}\" of {}", allocations[i].label, arena_name),
+                               allocations[i].bytes, kCanaryBytes);
     } else {
       addresses_[i] = arena + plan_->device.offsets[i];
     }

@@ -1,15 +1,20 @@
 #pragma once
 
 #include "context_state.h"
+#include "counters.h"
 #include "device_memory.h"
 #include "graph_builder.h"
 #include "lane.h"
 #include "pinned_buffer.h"
+#include "pool_charge.h"
 #include "slot_plan.h"
+#include "submission.h"
 #include "tracked_memory.h"
 #include <weft/completion.h>
 #include <weft/device_tensor.h>
 #include <weft/plan/arena.h>
+#include <weft/request_form.h>
+#include <weft/statistics.h>
 
 #include <atomic>
 #include <cstddef>
@@ -21,6 +26,8 @@
 
 namespace weft {
 
+class SlotPool;
+
 /// A slot's part of pinned memory that the slots of a pool share.
 struct PinnedPart {
   std::shared_ptr<const PinnedBuffer> page;  ///< Null where the slots need none.
@@ -30,15 +37,25 @@ struct PinnedPart {
   [[nodiscard]] DeviceAddress device() const noexcept { return page->device() + offset; }
 };
 
+/// How a slot is launched.
+struct SlotLaunch {
+  std::size_t form = 0;
+  std::span<const DeviceTensor> inputs;   ///< Of a device form: the tensors to copy in.
+  std::span<const DeviceTensor> outputs;  ///< The same: those to copy out to, or none.
+  std::span<const Completion> after;      ///< What the run follows besides.
+  const std::shared_ptr<SlotPool>& pool;  ///< The slot's, of which a run that waits for the host keeps a lease.
+};
+
 /// One bounded request in flight: a lane, private memory, and an executable for each request form.
 ///
 /// `try_reserve`, `share` and `release` are thread-safe; everything between them belongs to who reserved the slot.
 class Slot {
  public:
-  /// `pinned` has plan->pinned.reserved bytes. `word` has kWordBytes, apart: who asks for a completion keeps its page,
-  /// and no more. Work may still be queued on the slot's stream afterwards: see `settle`.
-  Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, PinnedPart pinned, PinnedPart word,
-       const PrepareOptions& options);
+  /// `model` and `index`, its place in its pool, name it. `pinned` has plan->pinned.reserved bytes. `word` has
+  /// kWordBytes, apart: who asks for a completion keeps its page, and no more. Work may still be queued on the slot's
+  /// stream afterwards: see `settle`.
+  Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::uint64_t model, std::uint32_t index,
+       PinnedPart pinned, PinnedPart word, const PrepareOptions& options, PoolCharge& charge);
   Slot(const Slot&) = delete;
   Slot& operator=(const Slot&) = delete;
   /// Does not wait: memory is freed behind the last run, and the context keeps what that run uses until then.
@@ -53,36 +70,54 @@ class Slot {
   [[nodiscard]] bool try_reserve() noexcept;
   /// One more lease of a reserved slot.
   void share() noexcept { leases_.fetch_add(1, std::memory_order_relaxed); }
-  void release() noexcept { leases_.fetch_sub(1, std::memory_order_release); }
+  /// True when it was the last lease.
+  bool release() noexcept { return leases_.fetch_sub(1, std::memory_order_release) == 1; }
   [[nodiscard]] bool is_idle() const noexcept { return leases_.load(std::memory_order_acquire) == 0 && has_drained(); }
 
-  /// Launches the form with this index and returns the number of the run. For a device form, `inputs` are the tensors
-  /// to copy in, and `outputs` those to copy out to, or none. Errors: `invalid` for tensors that are not those of the
-  /// plan, or that memory is shared with in a way that has no order; `busy` while the host maps memory that the run
-  /// uses; what the device says. Then nothing has been launched.
-  [[nodiscard]] std::uint64_t launch(std::size_t form, std::span<const DeviceTensor> inputs,
-                                     std::span<const DeviceTensor> outputs);
+  /// Launches a run, or sees to its launch once the host has done what it waits for. Errors: `invalid` for tensors that
+  /// are not those of the plan, or that memory is shared with in a way that has no order; `failed` or `cancelled` when
+  /// what it follows is; `busy` while the host maps memory that the run uses; what the device says. Then nothing has
+  /// been launched.
+  [[nodiscard]] Completion launch(const SlotLaunch& launch);
 
   [[nodiscard]] const SlotPlan& plan() const noexcept { return *plan_; }
   [[nodiscard]] const std::shared_ptr<Lane>& lane() const noexcept { return lane_; }
   [[nodiscard]] std::span<std::byte> host_bytes(const SlotTensor& tensor) const noexcept;
-  /// The memory that an output stands in. It lives as long as the slot. For plans with device outputs.
+  /// The memory that an output stands in. It lives as long as the slot. For plans with device outputs, or some that the
+  /// host writes.
   [[nodiscard]] TrackedMemory& output_memory(std::size_t output) const noexcept { return *output_memory_[output]; }
+  [[nodiscard]] bool has_output_memory() const noexcept { return !output_memory_.empty(); }
   [[nodiscard]] const GraphTemplate& graph(std::size_t form) const noexcept { return *graphs_[form]; }
   [[nodiscard]] const std::vector<DeviceAddress>& addresses() const noexcept { return addresses_; }
 
+  /// A graph of a form that is the caller's: it works on the slot's memory and counts its completions aside. It copies
+  /// no device inputs in, nor outputs into tensors of others. For who reserved the slot. Errors: those of DeviceMemory;
+  /// what the device says.
+  [[nodiscard]] UniqueGraph make_graph(std::size_t form);
+  /// Where a run of the form finds an input, or leaves an output.
+  [[nodiscard]] void* place_of(const SlotTensor& tensor, Side side) const noexcept;
+
   void check_canaries() const;
+
+  /// Of this slot alone. Thread-safe.
+  [[nodiscard]] SlotStatistics statistics() const noexcept;
 
  private:
   [[nodiscard]] bool has_drained() const noexcept;
+  /// A submission that nobody else looks at: the last one's, where that is so.
+  [[nodiscard]] const SubmissionPtr& renew_submission();
   /// Its memory in the host's view; for pinned allocations.
   [[nodiscard]] std::byte* host_address(std::uint32_t allocation) const noexcept {
     return pinned_.host() + plan_->pinned.offsets[allocation];
   }
-  [[nodiscard]] DeviceAddress allocate(const std::string& what, std::uint64_t bytes, std::uint64_t canary);
-  void place(bool separate_allocations);
+  [[nodiscard]] DeviceAddress allocate(PoolCharge& charge, const std::string& what, std::uint64_t bytes,
+                                       std::uint64_t canary);
+  void place(PoolCharge& charge, bool separate_allocations);
   void expose_outputs();
+  void forget_tables();
   void write_table(std::uint32_t table, const std::vector<SlotTensor>& tensors, bool into_slot);
+  [[nodiscard]] Completion start(const SlotLaunch& launch);
+  void count_copies(const RequestForm& form) noexcept;
   void use_inputs(std::span<const DeviceTensor> inputs);
   void use_outputs(std::span<const DeviceTensor> outputs);
   /// Enters a use of the caller's memory by its range, and returns its address. Refuses one that conflicts with what
@@ -104,7 +139,15 @@ class Slot {
   std::vector<std::unique_ptr<TrackedMemory>> exposed_;  // Memory of the slot that outputs stand in.
   std::vector<TrackedMemory*> output_memory_;            // By output: one of those, or memory outside the slot.
   std::vector<TrackedUse> uses_;                         // Of the run that is being launched; room for the most.
-  std::vector<Completion> producers_;                    // Of the tensors that it is given; the same.
+  std::vector<Completion> producers_;  // Of the tensors that it is given, and what it follows besides.
+  DeviceMemory aside_;                 // What graphs of others count in; none before the first.
+  SubmissionPtr submission_;           // The last run's.
+  std::uint32_t index_;
+  std::uint64_t staged_input_bytes_ = 0;  // That a run copies from staging, in a host form; the next to it.
+  std::uint64_t staged_output_bytes_ = 0;
+  OwnedCounter up_bytes_;  // Written by who reserved the slot, as the next two.
+  OwnedCounter device_bytes_;
+  OwnedCounter down_bytes_;
   std::atomic<std::uint32_t> leases_{0};
 };
 

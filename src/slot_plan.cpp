@@ -86,7 +86,7 @@ class SlotPlanner {
     count_requested();
     collect_uses();
     collect_run_owners();
-    control_ = add_allocation("control", kControlBytes, Placement::device);
+    plan_.control = add_allocation("control", kControlBytes, Placement::device);
     plan_.word = add_allocation("completion word", kWordBytes, Placement::shared);
     if (serves(&RequestForm::inputs, Side::host)) add_staging(plan_.inputs);
     if (serves(&RequestForm::outputs, Side::host)) add_staging(plan_.outputs);
@@ -203,15 +203,14 @@ class SlotPlanner {
   const GraphState& graph_;
   const PrepareOptions& options_;
   SlotPlan plan_;
-  std::uint32_t control_ = 0;
 };
 
 /// What one form adds to the graph's commands, and how all of it is ordered.
 class FormPlanner {
  public:
   FormPlanner(const ContextState& context, const GraphState& graph, const PrepareOptions& options, const SlotPlan& slot,
-              std::uint32_t control, RequestForm form)
-      : context_(context), graph_(graph), options_(options), slot_(slot), control_(control), plan_{form, {}, {}} {}
+              RequestForm form)
+      : context_(context), graph_(graph), options_(options), slot_(slot), plan_{form, {}, {}} {}
 
   FormPlan plan() {
     plan_.graph.title = graph_.label;
@@ -323,14 +322,14 @@ class FormPlanner {
   // The completion waits for everything. A copy-out kernel that everything else comes before can carry it; otherwise it
   // is a node of its own behind every sink.
   void add_completion() {
-    const Location counter{control_, kCounterOffset};
+    const Location counter{slot_.control, kCounterOffset};
     const Location word{slot_.word, 0};
     Operation& last = operations().back();
     auto* dispatch = std::get_if<DispatchOperation>(&last.action);
     if (last.role == OwnRole::copy_out && dispatch != nullptr &&
         schedule_.is_only_sink(static_cast<std::uint32_t>(operations().size() - 1))) {
       last.label += " and complete";
-      *dispatch = completing(*dispatch, counter, {control_, kArrivalsOffset}, word);
+      *dispatch = completing(*dispatch, counter, {slot_.control, kArrivalsOffset}, word);
       return;
     }
     plan_.graph.dependencies.push_back(schedule_.sinks());
@@ -393,14 +392,13 @@ class FormPlanner {
   const GraphState& graph_;
   const PrepareOptions& options_;
   const SlotPlan& slot_;
-  std::uint32_t control_;
   FormPlan plan_;
   Schedule schedule_;
   std::uint64_t copied_bytes_ = 0;  // Of the last copy.
 };
 
 void SlotPlanner::add_form(const RequestForm& form) {
-  plan_.forms.push_back(FormPlanner(context_, graph_, options_, plan_, control_, form).plan());
+  plan_.forms.push_back(FormPlanner(context_, graph_, options_, plan_, form).plan());
 }
 
 bool has_side(const SlotPlan& plan, Side RequestForm::*what, Side side) {
@@ -408,6 +406,17 @@ bool has_side(const SlotPlan& plan, Side RequestForm::*what, Side side) {
 }
 
 }  // namespace
+
+bool SlotPlan::is_host_written(std::uint32_t allocation) const noexcept {
+  return std::ranges::any_of(inputs, [&](const SlotTensor& input) {
+    return input.host == input.place && input.place.allocation == allocation && is_host_visible(input);
+  });
+}
+
+bool SlotPlan::has_host_written_outputs() const noexcept {
+  return std::ranges::any_of(outputs,
+                             [&](const SlotTensor& output) { return is_host_written(output.place.allocation); });
+}
 
 bool SlotPlan::has_device_inputs() const noexcept { return has_side(*this, &RequestForm::inputs, Side::device); }
 bool SlotPlan::has_device_outputs() const noexcept { return has_side(*this, &RequestForm::outputs, Side::device); }

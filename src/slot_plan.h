@@ -46,6 +46,7 @@ struct SlotPlan {
   std::uint32_t input_table = 0;   ///< Allocation of the entries that device inputs are copied by; see own::CopyEntry.
   std::uint32_t output_table = 0;  ///< The same of device outputs.
   std::uint32_t word = 0;          ///< Allocation of the completion word, which stands in neither arena.
+  std::uint32_t control = 0;       ///< Allocation of what completion counts in.
   std::vector<TrackedUse> uses;    ///< What every run does to memory outside the slot.
   /// Weights and code: what a run needs until it has ended, whoever has gone. None of them keeps the context, which
   /// keeps them then; memory outside the slot does, and itself ends behind what is in flight on it.
@@ -57,6 +58,9 @@ struct SlotPlan {
     const Allocation& allocation = allocations[tensor.host.allocation];
     return allocation.is_private() && allocation.placement == Placement::shared;
   }
+  /// Whether the host writes inputs in place in the allocation.
+  [[nodiscard]] bool is_host_written(std::uint32_t allocation) const noexcept;
+  [[nodiscard]] bool has_host_written_outputs() const noexcept;
   [[nodiscard]] bool has_device_inputs() const noexcept;
   [[nodiscard]] bool has_device_outputs() const noexcept;
 };

@@ -2,9 +2,12 @@
 
 #include "checked_math.h"
 #include "error_context.h"
+#include "logging.h"
+#include "profiler_range.h"
 #include "refusal.h"
 #include "slot_plan.h"
 #include "stamping.h"
+#include "unique_id.h"
 #include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -18,22 +21,6 @@
 namespace weft {
 
 namespace {
-
-// So that a program can be run under a memory checker as it is.
-bool environment_separates_allocations() {
-  const char* value = std::getenv("WEFT_SEPARATE_ALLOCATIONS");
-  return value != nullptr && std::string_view(value) == "1";
-}
-
-std::uint64_t pinned_bytes(const std::vector<std::shared_ptr<const SlotPlan>>& plans) {
-  std::uint64_t total = 0;
-  for (const auto& plan : plans) {
-    const auto sum = checked_add(total, plan->pinned.reserved);
-    if (!sum) refuse("The staging of all slots is beyond 2^64 bytes.");
-    total = *sum;
-  }
-  return total;
-}
 
 std::size_t index_of(const char* what, const std::vector<Region>& regions, const Region& region) {
   const auto count = std::ranges::count(regions, region);
@@ -57,28 +44,71 @@ SlotPool::SlotPool(const Context& context, const PrepareOptions& options,
       options_(options),
       input_regions_(std::move(input_regions)),
       output_regions_(std::move(output_regions)) {
-  options_.separate_allocations = options_.separate_allocations || environment_separates_allocations();
+  options_.separate_allocations = separates_allocations(options_);
+  const ProfilerRange range("prepare", plans.front()->forms.front().graph.title);
   ContextState& state = *ContextAccess::state(context_);
   state.reap();
-  const std::uint64_t staging = pinned_bytes(plans);
+  const std::uint64_t model = next_unique_id();
+  const PoolNeed need = need_of(options_, plans);
+  PoolCharge charge(state, need, plans.front()->forms.front().graph.title);
+  graphs_ = charge.graphs();
   const auto words =
-      std::make_shared<const PinnedBuffer>(state.domain(), kWordBytes * plans.size(), "the completion words");
+      std::make_shared<const PinnedBuffer>(state.domain(), need.words, "the completion words", charge.take(need.words));
   PinnedPart pinned;
-  if (staging > 0) pinned.page = std::make_shared<const PinnedBuffer>(state.domain(), staging, "staging");
+  if (need.staging > 0) {
+    pinned.page =
+        std::make_shared<const PinnedBuffer>(state.domain(), need.staging, "staging", charge.take(need.staging));
+  }
   slots_.reserve(plans.size());
   for (const auto& plan : plans) {
     in_context([&] { return fmt::format("preparing slot {} of {}", slots_.size(), plans.size()); },
                [&] {
                  const PinnedPart word{words, kWordBytes * slots_.size()};
-                 slots_.push_back(std::make_unique<Slot>(state, plan, pinned, word, options_));
+                 slots_.push_back(std::make_unique<Slot>(state, plan, model, static_cast<std::uint32_t>(slots_.size()),
+                                                         pinned, word, options_, charge));
                });
     pinned.offset += plan->pinned.reserved;
   }
+  graphs_->begin();
   odd_slots_ = make_executables(state.domain()->api(), slots_);
+  graphs_->settle();
+  memory_bytes_ = need.words + need.staging + need.device + graphs_->bytes();
   for (const auto& slot : slots_) slot->settle();
+  state.counters().add(*this);
+  log_prepared();
 }
 
-std::uint32_t SlotPool::try_reserve() {
+SlotPool::~SlotPool() { ContextAccess::state(context_)->counters().remove(*this); }
+
+void SlotPool::log_prepared() const noexcept {
+  const Topology& topology = slots_.front()->plan().forms.front().topology;
+  for (const TopologyAllocation& allocation : topology.allocations) {
+    const bool is_scratch = allocation.kind == AllocationKind::scratch || allocation.kind == AllocationKind::reused;
+    if (!is_scratch || allocation.offset) continue;
+    log(LogLevel::warning, topology.title, [&] {
+      return fmt::format(
+          "The scratch \"{}\" of graph \"{}\", {} bytes, is shared: it stands in host memory, which a "
+          "GPU's kernels reach over the bus.",
+          allocation.label, topology.title, allocation.bytes);
+    });
+  }
+  if (odd_slots_.empty()) return;
+  log(LogLevel::info, topology.title, [&] {
+    return fmt::format(
+        "{} of the {} slots of graph \"{}\" were built alone, since their graphs have other shapes than "
+        "slot 0's; the first is slot {}.",
+        odd_slots_.size(), slots_.size(), topology.title, odd_slots_.front());
+  });
+}
+
+SlotStatistics SlotPool::statistics() const noexcept {
+  SlotStatistics sum;
+  for (const auto& slot : slots_) sum += slot->statistics();
+  sum.empty_acquires = empty_acquires_.value();
+  return sum;
+}
+
+std::optional<std::uint32_t> SlotPool::find_free_slot() noexcept {
   const std::uint32_t count = size();
   const std::uint32_t first = next_.load(std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -88,12 +118,39 @@ std::uint32_t SlotPool::try_reserve() {
       return index;
     }
   }
+  return {};
+}
+
+std::optional<std::uint32_t> SlotPool::try_reserve() {
+  if (!queue_.has_waiters()) {
+    if (const auto slot = find_free_slot()) return slot;
+  }
   check(ContextAccess::state(context_)->api().health(), "run requests");
-  return count;
+  require_healthy_slot();
+  return {};
+}
+
+std::optional<std::uint32_t> SlotPool::reserve(Deadline deadline) {
+  if (const auto slot = try_reserve()) return slot;
+  return queue_.wait(deadline);
+}
+
+void SlotPool::require_healthy_slot() const {
+  if (!std::ranges::all_of(slots_, [](const auto& slot) { return slot->lane()->has_hung(); })) return;
+  throw Error(ErrorCode::failed, fmt::format("All {} slots of graph \"{}\" hang; none of them is used again.", size(),
+                                             slots_.front()->plan().forms.front().graph.title));
 }
 
 void SlotPool::require_progress() const {
-  for (const auto& slot : slots_) slot->lane()->require_progress(slot->lane()->launched());
+  for (const auto& slot : slots_) {
+    const Lane& lane = *slot->lane();
+    try {
+      if (!lane.has_hung()) lane.require_progress(lane.launched());
+    } catch (const Error&) {
+      if (!lane.has_hung()) throw;
+    }
+  }
+  require_healthy_slot();
 }
 
 std::size_t SlotPool::find_form(Side inputs, std::optional<Side> outputs) const {

@@ -14,6 +14,7 @@
 namespace weft {
 
 class ContextState;
+class Lane;
 class Sequencer;
 
 /// One run of a lane.
@@ -43,12 +44,21 @@ class TrackedMemory {
     return host_ == nullptr ? Placement::device : Placement::shared;
   }
 
+  /// Refuses submissions that write it, from now on. For who makes it.
+  void forbid_writes() noexcept { is_read_only_ = true; }
+
+  /// The lane of the slot whose memory it is and whose runs, which are not logged, alone write it for the next request;
+  /// null where there is none, or where the host writes for it too. Kept by the slot.
+  [[nodiscard]] const Lane* slot_lane() const noexcept { return slot_lane_; }
+  /// For the slot that makes it.
+  void belong_to(const Lane& lane) noexcept { slot_lane_ = &lane; }
+
   /// False when no submission that entered itself here can still be in flight. Takes no lock.
   [[nodiscard]] bool may_be_in_flight() const noexcept { return has_uses_.load(std::memory_order_acquire); }
 
  private:
   friend class Sequencer;
-  /// The bytes [begin, end) in flight.
+  /// The bytes [begin, end) in flight, or of a submission that is to be launched once the host has done its part.
   struct Use {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
@@ -57,6 +67,15 @@ class TrackedMemory {
     /// nobody looks at keeps no pool's staging.
     std::weak_ptr<const Lane> lane;
     std::uint64_t run = 0;
+    std::uint64_t gate = 0;  ///< Its number among those that wait for the host; 0 once it is launched.
+  };
+
+  /// The bytes [begin, end), for work that is queued outside weft right now.
+  struct Reserved {
+    std::uint64_t begin = 0;
+    std::uint64_t end = 0;
+    Access access = Access::read;
+    std::uint64_t reservation = 0;
   };
 
   ContextState& home_;
@@ -64,8 +83,11 @@ class TrackedMemory {
   DeviceAddress address_;
   std::byte* host_;
   std::uint64_t bytes_;
+  bool is_read_only_ = false;
+  const Lane* slot_lane_ = nullptr;
   // Guarded by the Sequencer.
   std::vector<Use> uses_;
+  std::vector<Reserved> reserved_;
   std::uint32_t host_readers_ = 0;
   bool host_writer_ = false;
   std::atomic<bool> has_uses_{false};

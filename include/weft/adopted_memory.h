@@ -8,7 +8,7 @@ namespace weft {
 struct AdoptedMemory {
   void* address = nullptr;  ///< On the device; a multiple of 256.
   /// Called once when nothing uses the memory any more and the work on it has drained, on whichever thread finds that
-  /// out; may be empty. Must not throw, and must not own handles of weft.
+  /// out, or by the process's end not at all; may be empty. Must not throw, and must not own handles of weft.
   std::function<void()> release = {};
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <weft/adopted_memory.h>
 #include <weft/budget.h>
 #include <weft/device.h>
 #include <weft/export.h>
@@ -7,6 +8,8 @@
 #include <weft/region.h>
 #include <weft/statistics.h>
 #include <weft/tensor.h>
+#include <weft/trace.h>
+#include <weft/trusted.h>
 
 #include <cstdint>
 #include <functional>
@@ -66,10 +69,25 @@ class WEFT_API Context {
   [[nodiscard]] DeviceProperties properties() const;
   /// Memory that models of this context hold now.
   [[nodiscard]] MemoryStatistics memory() const;
+  /// All that this context counts, its memory included. Errors: `device_lost` in a forked child or an exiting process.
+  /// Cost: a short lock, and a few loads for each slot.
+  [[nodiscard]] ContextStatistics statistics() const;
+  /// Whether requests can be served: the device is not lost and the process neither exits nor is a forked child. Says
+  /// nothing of free slots. Errors: none. Cost: no lock, no call of the driver.
+  [[nodiscard]] Readiness ready() const;
+  /// Records what becomes of requests from now on, as far as the host sees it, until the recording is stopped or
+  /// dropped. Errors: `invalid` for a capacity of 0; `busy` while there is another recording of this context;
+  /// `out_of_memory`. Cost: the ring of events at once; then a short lock for each event.
+  [[nodiscard]] TraceRecording start_trace(TraceOptions options = {}) const;
 
   /// Memory of this context, zeroed before anything uses it. Errors, and then nothing is kept: `invalid` for 0 bytes,
   /// more than 2^63 - 1, or more than the budget's ceiling; `busy` when the budget is used up; `out_of_memory`.
   [[nodiscard]] Buffer allocate(std::uint64_t bytes, AllocationOptions options = {}) const;
+  /// Device memory of somebody else as a buffer, with what is in it and without a copy. Bytes that are written now
+  /// stand in no order with what weft queues: weft/cuda.h makes what is queued elsewhere a completion to follow. The
+  /// budget is not charged. Errors, and then the memory stays the caller's: `invalid` for 0 bytes, what is no memory of
+  /// the device, leaves its allocation, or starts at no multiple of 256.
+  [[nodiscard]] Buffer adopt(Trusted, AdoptedMemory memory, std::uint64_t bytes, std::string label = {}) const;
   /// A tensor of zeroes in memory of its own. An empty one has no memory. Errors: those of `allocate`.
   [[nodiscard]] DeviceTensor tensor(const TensorDesc& desc, AllocationOptions options = {}) const;
   /// A tensor with these bytes, in device memory. Returns before the copy is done, and waits for no other

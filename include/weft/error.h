@@ -19,7 +19,7 @@ enum class ErrorCode : std::uint8_t {
   out_of_memory,  ///< The driver refused an allocation after idle memory was reclaimed.
   unsupported,    ///< This device, driver or build cannot do it.
   failed,         ///< A producer or a callback failed.
-  cancelled,      ///< Cancelled before launch.
+  cancelled,      ///< Cancelled, or what it follows was.
   device_lost,    ///< A sticky device error; every object of the device is over.
   io,             ///< A file could not be read or does not have its format.
   internal,       ///< weft's own mistake.
@@ -37,6 +37,9 @@ enum class ErrorCode : std::uint8_t {
 class WEFT_API Error : public std::exception {
  public:
   Error(ErrorCode code, std::string sentence, std::source_location where = std::source_location::current());
+  /// With the exception that it comes from.
+  Error(ErrorCode code, std::string sentence, std::exception_ptr cause,
+        std::source_location where = std::source_location::current());
   // Copies and no moves: an error that was moved from would have no text left to give.
   Error(const Error&) noexcept = default;
   Error& operator=(const Error&) noexcept = default;
@@ -47,6 +50,9 @@ class WEFT_API Error : public std::exception {
   [[nodiscard]] const std::vector<std::string>& contexts() const noexcept;
   /// Where in weft's sources the error began.
   [[nodiscard]] const std::source_location& where() const noexcept;
+  /// The exception that it comes from, of a producer or a callback; null where there is none. Shared by all who were
+  /// told of it: it must not be changed.
+  [[nodiscard]] std::exception_ptr cause() const noexcept;
   /// "While <outermost context>: while <inner>: <sentence>".
   [[nodiscard]] const char* what() const noexcept override;
 

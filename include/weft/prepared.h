@@ -1,5 +1,6 @@
 #pragma once
 
+#include <weft/completion.h>
 #include <weft/context.h>
 #include <weft/deadline.h>
 #include <weft/device_tensor.h>
@@ -9,11 +10,14 @@
 #include <weft/readback.h>
 #include <weft/region.h>
 #include <weft/request_form.h>
+#include <weft/statistics.h>
 #include <weft/tensor.h>
 
 #include <chrono>
+#include <coroutine>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -48,6 +52,10 @@ struct PrepareOptions {
   Order order = Order::parallel;  ///< `serial` runs the commands in list order, to bisect with.
   std::chrono::nanoseconds spin =
       std::chrono::microseconds(200);  ///< How long waits spin before they sleep between looks.
+  /// A run that has not finished so long after its launch has hung: who waits for it gets `failed`, its slot is never
+  /// handed out again, and neither it nor its memory is waited for when the pool and the context go. Time that it waits
+  /// for other runs counts. Somebody who waits finds it out, for the run or for a slot.
+  std::optional<std::chrono::nanoseconds> hang_after = {};
   /// For debugging: every region has an allocation of its own that ends where the region ends, so that memory checkers
   /// see the first byte beyond it, and begins behind a canary that `check_canaries` looks at.
   /// WEFT_SEPARATE_ALLOCATIONS=1 in the environment does the same for every prepare of a process.
@@ -70,6 +78,10 @@ struct SubmitOptions {
   /// of tensors to GCC 12: write `SubmitOptions{.into = {t}}`.) They may be the request's inputs,
   /// and must not overlap one another. Without any the outputs stay in the slot, and lease it.
   std::vector<DeviceTensor> into = {};
+  /// What the run follows, beside what produces its tensors. What is in flight on the device orders the run there. What
+  /// waits for the host (a CompletionSource, or a run behind one) has the run launched by the context's watcher, and
+  /// when it fails or is cancelled the run is not launched and has that outcome.
+  std::vector<Completion> after = {};
 };
 
 /// One request in flight or done, and a lease of its slot.
@@ -84,15 +96,17 @@ class WEFT_API Inference {
   ~Inference();
 
   /// Waits until the results are readable: true, or false when the deadline passed first (nothing changed then). A
-  /// deadline in the past polls. Errors: `device_lost`; `internal` if the device drained without completing the run.
-  /// Cost: no allocation, no lock; spins for PrepareOptions::spin, then sleeps between looks. A wait that sleeps, and
-  /// one that ends at its deadline, asks the driver how the run stands.
+  /// deadline in the past polls. Errors: `failed` and `cancelled`, for what the run follows too; `device_lost`;
+  /// `internal` if the device drained without completing the run. Cost: no allocation, no lock; spins for
+  /// PrepareOptions::spin, then sleeps between looks. A wait that sleeps, and one that ends at its deadline, asks the
+  /// driver how the run stands.
   [[nodiscard]] bool wait(Deadline deadline);
-  /// The same for others to wait for; holds no lease. Errors: none but for a moved-from object.
+  /// The same for others to wait for, to be called back, to cancel the run; holds no lease. Errors: none but for a
+  /// moved-from object.
   [[nodiscard]] Completion completion() const;
 
   /// The result of output `index`, where the host can read it: no copy. Errors: `invalid` for another element type or
-  /// index, or an output that this form leaves in device memory; `busy` before a wait has returned true.
+  /// index, or an output that this form leaves in device memory; `busy` before the run is done; what it came to.
   template <Element T>
   [[nodiscard]] std::span<const T> output(std::size_t index) const {
     return typed<T>(output_bytes(index, DTypeOf<T>::value));
@@ -117,7 +131,8 @@ class WEFT_API Inference {
 
  private:
   friend class ModelSlot;
-  Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::size_t form, std::uint64_t run,
+  friend struct PreparedAccess;
+  Inference(std::shared_ptr<SlotPool> pool, std::uint32_t slot, std::size_t form, Completion completion,
             std::vector<DeviceTensor> into) noexcept;
   template <class T>
   static std::span<const T> typed(std::span<const std::byte> bytes) noexcept {
@@ -130,9 +145,8 @@ class WEFT_API Inference {
   std::shared_ptr<SlotPool> pool_;
   std::uint32_t slot_ = 0;
   std::size_t form_ = 0;
-  std::uint64_t run_ = 0;           // The count that the slot's completion word reaches.
+  Completion completion_;
   std::vector<DeviceTensor> into_;  // Where outputs are copied to; none where they stay in the slot.
-  bool complete_ = false;
 };
 
 /// An exclusive reservation of one slot, before its run.
@@ -185,6 +199,7 @@ class WEFT_API ModelSlot {
 
  private:
   friend class PreparedModel;
+  friend struct PreparedAccess;
   ModelSlot(std::shared_ptr<SlotPool> pool, std::uint32_t slot) noexcept;
   [[nodiscard]] std::span<std::byte> input_bytes(std::size_t index, DType dtype);
   [[nodiscard]] std::size_t input_index(const Region& region) const;
@@ -195,6 +210,8 @@ class WEFT_API ModelSlot {
   std::shared_ptr<SlotPool> pool_;
   std::uint32_t slot_ = 0;
 };
+
+class SlotAwaiter;
 
 /// A bounded pool of slots, each with an executable graph, a stream and memory of its own.
 ///
@@ -215,16 +232,34 @@ class WEFT_API PreparedModel {
                                              const std::function<InferenceGraph(Context&)>& factory,
                                              PrepareOptions options = {});
 
-  /// A free slot, or empty when all are reserved or running. Errors: `device_lost`. Cost: no allocation; no
-  /// lock, but where an output of the slot was given to other submissions as a tensor.
+  /// A free slot, or empty when all are reserved or running, or others wait for one. Errors: `device_lost`; `failed`
+  /// when all slots hang. Cost: no allocation; no lock, but where an output of the slot was given to other submissions
+  /// as a tensor.
   [[nodiscard]] std::optional<ModelSlot> try_acquire();
-  /// Waits for a free slot; empty when the deadline passed first. Errors: `device_lost`; `internal` if the device
-  /// drained without completing a run. Cost: that of try_acquire; waits as Inference::wait does.
+  /// Waits for a free slot, behind those who wait already; empty when the deadline passed first. Errors: those of
+  /// try_acquire; `internal` if the device drained without completing a run. Cost: that of try_acquire where a slot is
+  /// free; else a lock, and then it waits as Inference::wait does.
   [[nodiscard]] std::optional<ModelSlot> acquire(Deadline deadline);
 
+  /// A slot, nothing when the deadline passed first, or the error of `acquire`.
+  using AcquireCallback = std::function<void(std::optional<ModelSlot> slot, std::exception_ptr error)>;
+  /// Has `callback` called once with the outcome of `acquire`, on the context's watcher thread, which this starts;
+  /// there it must not wait for long. What it throws is dropped and counted. Threads, callbacks and coroutines wait in
+  /// one queue. Keeps the pool until then. Errors: `invalid` for an empty callback; `out_of_memory` when the thread
+  /// cannot be started; `device_lost` once the process ends.
+  void acquire_async(Deadline deadline, AcquireCallback callback);
+  /// `co_await model.acquire_async(deadline)` has the outcome of `acquire`. The coroutine goes on at once where a slot
+  /// is free, else on the context's watcher thread, and must not be destroyed while it is suspended.
+  [[nodiscard]] SlotAwaiter acquire_async(Deadline deadline);
+
   [[nodiscard]] std::uint32_t slots() const noexcept;
+  /// What is counted of its slots: see weft/statistics.h. Cost: no lock, a few loads for each slot.
+  [[nodiscard]] SlotStatistics statistics() const noexcept;
   /// Whether every slot is free and drained.
   [[nodiscard]] bool is_idle() const noexcept;
+  /// What the slots take: their arenas, staging and completion words, and their graphs as they were measured. Weights
+  /// and state are the definition's.
+  [[nodiscard]] std::uint64_t memory_bytes() const noexcept;
   [[nodiscard]] const Context& context() const noexcept;
   /// The graph of slot 0 for the request form at this position of PrepareOptions::forms, as planned. Errors: `invalid`
   /// for a form beyond the list.
@@ -241,8 +276,39 @@ class WEFT_API PreparedModel {
 
  private:
   friend class ModelFragment;
+  friend struct PreparedAccess;
+  class AcquireWatch;
   explicit PreparedModel(std::shared_ptr<SlotPool> pool) noexcept;
   std::shared_ptr<SlotPool> pool_;
 };
+
+/// Waits for a slot in a coroutine; see PreparedModel::acquire_async.
+class SlotAwaiter {
+ public:
+  SlotAwaiter(PreparedModel model, Deadline deadline) : model_(std::move(model)), deadline_(deadline) {}
+  [[nodiscard]] bool await_ready() {
+    slot_ = model_.try_acquire();
+    return slot_.has_value();
+  }
+  void await_suspend(std::coroutine_handle<> waiting) {
+    model_.acquire_async(deadline_, [this, waiting](std::optional<ModelSlot> slot, std::exception_ptr error) {
+      slot_ = std::move(slot);
+      error_ = std::move(error);
+      waiting();  // Last: this object may be gone then.
+    });
+  }
+  [[nodiscard]] std::optional<ModelSlot> await_resume() {
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    return std::move(slot_);
+  }
+
+ private:
+  PreparedModel model_;
+  Deadline deadline_;
+  std::optional<ModelSlot> slot_;
+  std::exception_ptr error_;
+};
+
+inline SlotAwaiter PreparedModel::acquire_async(Deadline deadline) { return {*this, deadline}; }
 
 }  // namespace weft

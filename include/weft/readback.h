@@ -32,9 +32,9 @@ class WEFT_API Readback {
   [[nodiscard]] bool wait(Deadline deadline);
 
   /// One tensor's bytes where they came to lie: no copy. The span lives as long as this object. Errors: `invalid` for
-  /// an index beyond the last; `busy` before a wait has returned true.
+  /// an index beyond the last; `busy` before they are there; what their run came to.
   [[nodiscard]] std::span<const std::byte> bytes(std::size_t index) const;
-  /// All of them, copied. Errors: `busy` before a wait has returned true.
+  /// All of them, copied. Errors: `busy` before they are there; what their run came to.
   [[nodiscard]] std::vector<std::vector<std::byte>> take() const;
 
   /// Waits, then copies tensor i to outputs[i]: true, or false when the deadline passed and nothing was written.

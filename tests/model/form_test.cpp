@@ -50,8 +50,8 @@ struct FormRefusals : CountedPool {
         [&] { static_cast<void>(submit(std::move(taken))); });
     CHECK(error.code() == ErrorCode::invalid);
     CHECK(error.sentence() == sentence);
-    CHECK(error.contexts() ==
-          (where.empty() ? std::vector<std::string>{} : std::vector<std::string>{where, "running graph \"xor\""}));
+    CHECK(error.contexts() == (where.empty() ? std::vector<std::string>{}
+                                             : std::vector<std::string>{where, "running graph \"xor\" in slot 0"}));
     const std::vector<std::uint8_t> input = fresh_bytes(kCount, 5);
     Inference run = std::move(taken).submit({ready(context(), input)}, {.outputs = Side::host});
     CHECK(result(run) == xored(input, 0xff));
@@ -427,7 +427,7 @@ TEST_CASE("Output tensors that overlap are refused with both ranges", "[model]")
   CHECK(error.code() == ErrorCode::invalid);
   CHECK(error.sentence() ==
         "The tensor is the bytes 123 to 187 of \"m\", of which the same run writes 60 to 124; nothing orders the two.");
-  CHECK(error.contexts() == std::vector<std::string>{"binding outputs[1]", "running graph \"\""});
+  CHECK(error.contexts() == std::vector<std::string>{"binding outputs[1]", "running graph \"\" in slot 0"});
   CHECK(values(memory) == fresh_bytes(3 * kCount, 1));
   Inference run = std::move(slot).submit(
       {input}, {.into = {memory.view(bytes_desc(kCount), 60), memory.view(bytes_desc(kCount), 124)}});

@@ -1,7 +1,7 @@
 #include "catch.h"
 #include "device/faults.h"
 #include "device/registry.h"
-#include "model/allocation_count.h"
+#include "support/allocation_count.h"
 #include "support/device.h"
 #include "support/requests.h"
 #include <weft/weft.h>

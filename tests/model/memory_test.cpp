@@ -38,7 +38,7 @@ class BookedAllocator {
   }
 
   std::uint64_t offset = 0;             ///< Added to every address that is handed out.
-  std::optional<std::uint64_t> refuse;  ///< The allocation with this number is refused.
+  std::optional<std::uint64_t> refuse;  ///< The allocation with this number, and those after it, are refused.
 
   [[nodiscard]] std::uint64_t allocations() const { return allocations_; }
   [[nodiscard]] std::size_t live() {
@@ -50,7 +50,7 @@ class BookedAllocator {
  private:
   void* allocate(std::uint64_t bytes, void* stream) {
     const std::uint64_t number = allocations_++;
-    if (refuse == number) return nullptr;
+    if (refuse && number >= *refuse) return nullptr;
     DeviceAddress address = 0;
     check(api_->allocate(static_cast<StreamHandle>(reinterpret_cast<std::uintptr_t>(stream)), bytes + offset, address),
           "allocate for the test");
@@ -180,12 +180,15 @@ TEST_CASE("A budget that is too small for the staging refuses the pool and keeps
   const XorModel model(TestSession(context), kCount, 0xff);
   const std::uint64_t before = budget.used_bytes();
   std::uint64_t needed = 0;
+  std::uint64_t graphs = 0;
   {
     const PreparedModel pool = model.fragment.prepare({.slots = 2});
     needed = budget.used_bytes() - before;
+    graphs = context.memory().graphs.live_bytes;
   }
   REQUIRE(eventually([&] { return context.memory().staging.live_bytes == 0 && budget.used_bytes() == before; }));
-  CHECK(needed == 2 * (3 * 256 + kControlBytes) + 2 * (2 * 256 + kWordBytes));
+  CHECK(needed == 2 * (3 * 256 + kControlBytes) + 2 * (2 * 256 + kWordBytes) + graphs);
+  needed = model.fragment.required_bytes({.slots = 2});
   MemoryReservation others = budget.reserve(budget.ceiling_bytes() - before - needed + 1);
   const MemoryStatistics memory = context.memory();
   const std::uint64_t used = budget.used_bytes();
@@ -229,7 +232,9 @@ TEST_CASE("An allocator without memory is out of memory and the slots before are
     CHECK(error.contexts() ==
           std::vector<std::string>{"allocating 1024 bytes for a slot of graph \"xor\"", "preparing slot 2 of 3"});
     CHECK(allocator.live() == 0);
+    CHECK(allocator.allocations() == 4);  // The third was asked for once more.
     CHECK(context.memory().requested.live_bytes == 0);
+    allocator.refuse.reset();
     PreparedModel prepared = model.fragment.prepare({.slots = 3});
     const std::vector<std::uint8_t> input = fresh_bytes(kCount, 1);
     CHECK(infer(prepared, input) == xored(input, 0xff));

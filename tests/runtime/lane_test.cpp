@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "context_state.h"
 #include "device/faults.h"
+#include "device_tensor_access.h"
 #include "runtime/memory_work.h"
 #include "support/deadlines.h"
 #include "support/device.h"
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace weft::test {
 namespace {
@@ -45,7 +47,7 @@ TEST_CASE("Runs of a lane are numbered and finish in order", "[runtime][lane][R1
   CHECK(counted.lane().has_drained());
   for (std::uint64_t run = 1; run <= 20; ++run) CHECK(counted.run() == run);
   CHECK(counted.lane().launched() == 20);
-  CHECK(counted.lane().wait(20, in_a_minute()));
+  CHECK(eventually([&] { return counted.lane().has_finished(20); }));
   for (std::uint64_t run = 1; run <= 20; ++run) CHECK(counted.lane().has_finished(run));
   CHECK(!counted.lane().has_finished(21));
   CHECK(counted.lane().has_drained());
@@ -57,7 +59,7 @@ TEST_CASE("A run that was not put on the stream is not counted", "[runtime][lane
   CHECK_THROWS_AS(counted.lane().run([] { throw Error(ErrorCode::failed, "It fails."); }), Error);
   CHECK(counted.lane().launched() == 0);
   CHECK(counted.run() == 1);
-  CHECK(counted.lane().wait(1, in_a_minute()));
+  CHECK(eventually([&] { return counted.lane().has_finished(1); }));
 }
 
 TEST_CASE("A lane has not finished what is held", "[runtime][lane][R15][host-only]") {
@@ -65,16 +67,12 @@ TEST_CASE("A lane has not finished what is held", "[runtime][lane][R15][host-onl
   const CountedLane counted(held.context);
   held.device->hold();
   CHECK(counted.run() == 1);
-  const Completion completion = CompletionAccess::make(counted.transfer.lane, 1);
-  CHECK(!completion.is_done());
-  CHECK(!completion.wait(past()));
-  CHECK(!completion.wait(std::chrono::steady_clock::now() + std::chrono::milliseconds(3)));
+  CHECK(!counted.lane().has_finished(1));
   CHECK(!counted.lane().has_drained());
+  counted.lane().require_progress(1);  // It is under way.
   held.device->release();
-  CHECK(completion.wait(in_a_minute()));
-  CHECK(completion.is_done());
-  CHECK(Completion().is_done());
-  CHECK(Completion().wait(past()));
+  CHECK(eventually([&] { return counted.lane().has_finished(1); }));
+  CHECK(counted.lane().has_drained());
 }
 
 TEST_CASE("Work behind a lane runs after all that was queued on it", "[runtime][lane][host-only]") {
@@ -88,20 +86,47 @@ TEST_CASE("Work behind a lane runs after all that was queued on it", "[runtime][
   static_cast<void>(second.run());
   static_cast<void>(first.run());  // Queued after the order was given: not waited for.
   held.device->release();
-  CHECK(second.lane().wait(1, in_a_minute()));
+  CHECK(eventually([&] { return second.lane().has_finished(1); }));
   CHECK(first.lane().has_finished(1));
   held.device->drain();
 }
 
-TEST_CASE("A stream that drains without its run is an error and no endless wait", "[runtime][lane]") {
+TEST_CASE("A stream that drains without its run is an error", "[runtime][lane]") {
   const auto device = std::make_shared<ForgetfulDevice>(open_device(test_device()));
   const ScopedDevice scoped(test_device(), device);
   const CountedLane counted(open_context());
   CHECK(counted.run() == 1);
-  const Error error = refusal([&] { static_cast<void>(counted.lane().wait(1, in_a_minute())); });
+  check(ContextAccess::state(counted.context)->api().synchronize_stream(counted.transfer.stream()), "drain");
+  const Error error = refusal([&] { counted.lane().require_progress(1); });
   CHECK(error.code() == ErrorCode::internal);
   CHECK(contains(error.sentence(), "drained, but its run 1 did not report completion."));
   CHECK(contains(error.what(), "While running copies"));
+}
+
+TEST_CASE("A run of a lane with a limit hangs past it and not before", "[runtime][lane][host-only]") {
+  HeldContext held;
+  const std::shared_ptr<DeviceApi>& api = ContextAccess::state(held.context)->domain()->api();
+  const auto page =
+      std::make_shared<const PinnedBuffer>(ContextAccess::state(held.context)->domain(), kWordBytes, "a word");
+  Lane lane(api, page, page->host(), {.name = "x", .hang_after = std::chrono::milliseconds(20)});
+  held.device->hold();
+  const DeviceTensor tensor = held.context.tensor(bytes_desc(8));
+  const FillNode fill{DeviceTensorAccess::memory(tensor)->address(), 8, 0};
+  CHECK(lane.run([&] { check(api->fill(lane.stream(), fill), "fill"); }) == 1);
+  CHECK(!lane.has_hung());
+  std::string told;
+  CHECK(eventually([&] {
+    try {
+      lane.require_progress(1);
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    return !told.empty();
+  }));
+  CHECK(contains(told, "While running x: Run 1 has not finished for 0.0"));
+  CHECK(lane.has_hung());
+  held.device->release();
+  held.device->drain();
 }
 
 }  // namespace weft::test

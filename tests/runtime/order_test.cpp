@@ -146,7 +146,7 @@ TEST_CASE("Work waits for a tensor's completion though no use of its memory is i
   REQUIRE(to.completion().is_done());
   held.device->hold();
   Transfers& transfers = ContextAccess::state(held.context)->transfers();
-  const Completion producer = transfers.submit(transfers.lane(), {}, {});
+  const Completion producer = transfers.submit(transfers.lane(), SubmissionOrder{}, {});
   const DeviceTensor late =
       DeviceTensorAccess::in_memory(tensor.desc(), DeviceTensorAccess::memory(tensor), 0, producer);
   const DeviceTensor late_to = DeviceTensorAccess::in_memory(to.desc(), DeviceTensorAccess::memory(to), 0, producer);

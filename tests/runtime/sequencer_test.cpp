@@ -5,10 +5,12 @@
 #include "device/faults.h"
 #include "runtime/memory_work.h"
 #include "support/deadlines.h"
+#include <weft/completion_source.h>
 #include <weft/error.h>
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <utility>
@@ -28,7 +30,7 @@ struct HeldSequencer {
       static_cast<void>(submit(i, {}));
     }
     host->release();
-    for (const TransferLane* lane : lanes) REQUIRE(lane->lane->wait(1, in_a_minute()));
+    for (const TransferLane* lane : lanes) REQUIRE(eventually([&] { return lane->lane->has_finished(1); }));
     host->hold();
   }
   ~HeldSequencer() { host->drain(); }
@@ -36,7 +38,7 @@ struct HeldSequencer {
   HeldSequencer& operator=(const HeldSequencer&) = delete;
 
   Completion submit(std::size_t lane, const std::vector<TrackedUse>& uses, const std::vector<Completion>& after = {}) {
-    return state.transfers().submit(*lanes[lane], uses, {}, after);
+    return state.transfers().submit(*lanes[lane], {.uses = uses, .producers = after}, {});
   }
   /// The waits of one stream for another that a submission takes.
   std::uint64_t waits(std::size_t lane, const std::vector<TrackedUse>& uses,
@@ -47,7 +49,7 @@ struct HeldSequencer {
   }
   void release_and_drain() {
     host->release();
-    for (const TransferLane* lane : lanes) REQUIRE(lane->lane->wait(lane->lane->launched(), in_a_minute()));
+    for (const TransferLane* lane : lanes) REQUIRE(eventually([&] { return lane->lane->has_drained(); }));
   }
 
   std::shared_ptr<HostDevice> host;
@@ -159,9 +161,11 @@ TEST_CASE("A writer runs behind both readers though they finish out of order", "
 TEST_CASE("A submission that fails enters nothing", "[runtime][sequencer][host-only]") {
   HeldSequencer held;
   const std::array uses{write(held.a)};
-  CHECK_THROWS_AS(
-      held.state.sequencer().submit(held.lanes[0]->lane, uses, [] { throw Error(ErrorCode::failed, "It fails."); }),
-      Error);
+  const SubmissionPtr submission(new Submission(held.state, held.lanes[0]->lane));
+  const auto fail = [] { throw Error(ErrorCode::failed, "It fails."); };
+  CHECK_THROWS_AS(held.state.sequencer().submit(submission, held.lanes[0]->lane, {.uses = uses, .producers = {}}, fail,
+                                                [] { return std::function<void()>(); }),
+                  Error);
   CHECK(!held.a.may_be_in_flight());
   CHECK(held.waits(1, {write(held.a)}) == 0);
 }
@@ -195,11 +199,54 @@ TEST_CASE("The host maps memory once what conflicts is done", "[runtime][sequenc
   held.host->release();
   CHECK(sequencer.wait(held.a, Access::write, in_a_minute()));
   CHECK(sequencer.map(held.a, Access::write) == Sequencer::Mapping::granted);
-  CHECK(!sequencer.map_when_done(held.a));
+  CHECK(sequencer.map_when_done(held.a) == Sequencer::Mapping::host_busy);
   sequencer.unmap(held.a, Access::write);
-  CHECK(sequencer.map_when_done(held.a));
+  CHECK(sequencer.map_when_done(held.a) == Sequencer::Mapping::granted);
   CHECK(refusal([&] { static_cast<void>(held.submit(0, {write(held.a)})); }).code() == ErrorCode::busy);
   sequencer.unmap(held.a, Access::read);
+}
+
+TEST_CASE("What waits for the host keeps its place and gives it up when it is dropped",
+          "[runtime][sequencer][R13][R14][host-only]") {
+  HeldSequencer held;
+  CompletionSource source(held.context, "gate");
+  const Completion gated = held.submit(0, {write(held.a, 0, 50)}, {source.completion()});
+  CHECK(held.a.may_be_in_flight());
+  CHECK(!held.state.sequencer().has_drained(held.a));
+  CHECK(held.state.sequencer().runs(held.a).size() == 1);
+  const Completion behind = held.submit(1, {read(held.a, 49, 60)});
+  const Completion behind_that = held.submit(2, {write(held.a, 55, 56)});
+  const Completion apart = held.submit(3, {read(held.a, 60, 100)});
+  CHECK(apart.profile().launched.has_value());
+  for (const Completion& each : {gated, behind, behind_that}) CHECK(!each.profile().launched.has_value());
+  CHECK(!held.state.sequencer().wait(held.a, Access::write, past()));
+  SECTION("It is launched and all others in their order") {
+    CHECK(source.complete());
+    held.host->release();
+    CHECK(behind_that.wait(in_a_minute()));
+    CHECK(behind.poll() == CompletionStatus::done);
+    CHECK(gated.poll() == CompletionStatus::done);
+  }
+  SECTION("It is cancelled and the others go on") {
+    CHECK(gated.cancel());
+    held.host->release();
+    CHECK(behind_that.wait(in_a_minute()));
+    CHECK(behind.poll() == CompletionStatus::done);
+    CHECK(gated.poll() == CompletionStatus::cancelled);
+    CHECK(source.complete());
+  }
+  SECTION("One behind it is cancelled and the next still waits for the first") {
+    const Completion last = held.submit(3, {write(held.a, 40, 60)});
+    CHECK(behind.cancel());
+    CHECK(eventually([&] { return behind_that.profile().launched.has_value(); }));
+    CHECK(!last.profile().launched.has_value());
+    CHECK(source.complete());
+    held.host->release();
+    CHECK(last.wait(in_a_minute()));
+    CHECK(gated.poll() == CompletionStatus::done);
+  }
+  CHECK(held.state.sequencer().wait(held.a, Access::write, in_a_minute()));
+  CHECK(eventually([&] { return held.state.sequencer().has_drained(held.a); }));
 }
 
 }  // namespace weft::test

@@ -155,14 +155,14 @@ TEST_CASE("A transfer takes a lane that has drained and then the next in turn", 
   Transfers& transfers = ContextAccess::state(held.context)->transfers();
   const TransferLane& first = transfers.lane();
   for (int i = 0; i < 10; ++i) {
-    REQUIRE(transfers.submit(first, {}, {}).wait(in_a_minute()));
+    REQUIRE(transfers.submit(first, SubmissionOrder{}, {}).wait(in_a_minute()));
     CHECK(&transfers.lane() == &first);
   }
   held.device->hold();
   std::vector<const TransferLane*> lanes;
   for (std::size_t i = 0; i < 2 * Transfers::kMaxLanes; ++i) {
     lanes.push_back(&transfers.lane());
-    static_cast<void>(transfers.submit(*lanes.back(), {}, {}));
+    static_cast<void>(transfers.submit(*lanes.back(), SubmissionOrder{}, {}));
   }
   for (std::size_t i = 0; i < Transfers::kMaxLanes; ++i) {
     CHECK(std::ranges::count(lanes, lanes[i]) == 2);

@@ -1,6 +1,7 @@
-#include "model/allocation_count.h"
+#include "support/allocation_count.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
@@ -13,11 +14,14 @@ thread_local AllocationCount allocation_count;
 
 namespace {
 
+std::atomic<std::int64_t> blocks{0};
+
 /// Null when there is no memory.
 void* try_allocate(std::size_t bytes, std::size_t alignment) noexcept {
   ++(allocation_count.in_device_call ? allocation_count.inside : allocation_count.outside);
   void* memory = nullptr;
   if (posix_memalign(&memory, std::max(alignment, sizeof(void*)), std::max<std::size_t>(bytes, 1)) != 0) return nullptr;
+  blocks.fetch_add(1, std::memory_order_relaxed);
   return memory;
 }
 
@@ -27,7 +31,16 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   return memory;
 }
 
+void release(void* memory) noexcept {
+  if (memory == nullptr) return;
+  blocks.fetch_sub(1, std::memory_order_relaxed);
+  std::free(memory);
+}
+
 }  // namespace
+
+std::int64_t live_blocks() noexcept { return blocks.load(std::memory_order_relaxed); }
+
 }  // namespace weft::test
 
 void* operator new(std::size_t bytes) { return weft::test::allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__); }
@@ -38,7 +51,7 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   return weft::test::try_allocate(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__);
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory) noexcept { weft::test::release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { weft::test::release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { weft::test::release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { weft::test::release(memory); }

@@ -11,6 +11,9 @@ struct AllocationCount {
   std::uint64_t outside = 0;
 };
 
+/// Blocks of the whole process that are allocated so and not freed.
+[[nodiscard]] std::int64_t live_blocks() noexcept;
+
 extern thread_local AllocationCount allocation_count;
 
 }  // namespace weft::test

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <weft/completion.h>
+#include <weft/export.h>
+
+#include <exception>
+#include <string>
+
+namespace weft {
+
+class Context;
+
+/// Work of the host that submissions can follow: a tokenizer, a download, a stage of another library.
+///
+/// Its completion is pending until one of `complete`, `fail` or Completion::cancel decides it. Requests and copies that
+/// follow it (SubmitOptions::after) are accepted at once and launched when it is complete; when it fails or is
+/// cancelled they are not, and say so. Move-only; thread-safe but for moves. Dropped while it is pending, it fails. A
+/// moved-from object refuses every call with `invalid`.
+class WEFT_API CompletionSource {
+ public:
+  /// `label` is for messages.
+  explicit CompletionSource(const Context& context, std::string label = {});
+  CompletionSource(CompletionSource&& other) noexcept;
+  CompletionSource& operator=(CompletionSource&& other) noexcept;
+  ~CompletionSource();
+
+  [[nodiscard]] Completion completion() const;
+  /// False when it was decided before; nothing changes then.
+  bool complete();
+  /// The same, with the reason for what follows it. A null `cause` is one that nobody knows.
+  bool fail(std::exception_ptr cause);
+
+ private:
+  Completion completion_;
+  bool is_live_ = false;
+};
+
+}  // namespace weft

@@ -1,0 +1,75 @@
+#include "watcher.h"
+
+#include "catch.h"
+#include "runtime/memory_work.h"
+#include "support/deadlines.h"
+#include <weft/completion_source.h>
+#include <weft/weft.h>
+
+#include <atomic>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+class CountedWatch final : public Watch {
+ public:
+  CountedWatch(std::atomic<int>& looks, std::atomic<bool>& is_over, std::atomic<int>& gone)
+      : looks_(looks), is_over_(is_over), gone_(gone) {}
+  ~CountedWatch() override { ++gone_; }
+  bool look(bool) override {
+    ++looks_;
+    return is_over_;
+  }
+
+ private:
+  std::atomic<int>& looks_;
+  std::atomic<bool>& is_over_;
+  std::atomic<int>& gone_;
+};
+
+std::ptrdiff_t threads_of_process() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+}  // namespace
+
+TEST_CASE("A watch is looked at until it is over and then destroyed", "[runtime][watcher]") {
+  std::atomic<int> looks{0};
+  std::atomic<bool> is_over{false};
+  std::atomic<int> gone{0};
+  Watcher watcher;
+  watcher.wake();  // Without a thread this does nothing.
+  watcher.add(std::make_unique<CountedWatch>(looks, is_over, gone));
+  CHECK(eventually([&] { return looks > 3; }));
+  CHECK(gone == 0);
+  is_over = true;
+  watcher.wake();
+  CHECK(eventually([&] { return gone == 1; }));
+}
+
+TEST_CASE("Only callbacks and what waits for the host start a thread and it is one a context",
+          "[runtime][watcher][R15][host-only]") {
+  const Context context = open_context();
+  const DeviceTensor source = upload(context, {1, 2, 3});
+  const DeviceTensor copy = source.copy_into(context.tensor(bytes_desc(3)));
+  CHECK(values(copy) == std::vector<std::uint8_t>{1, 2, 3});
+  const std::ptrdiff_t before = threads_of_process();
+  std::vector<CompletionSource> sources;
+  std::atomic<int> calls{0};
+  for (int i = 0; i < 10; ++i) sources.emplace_back(context, "s");
+  CHECK(threads_of_process() == before);
+  for (const CompletionSource& each : sources) each.completion().then([&] { ++calls; });
+  CHECK(threads_of_process() == before + 1);
+  for (CompletionSource& each : sources) CHECK(each.complete());
+  CHECK(eventually([&] { return calls == 10; }));
+  CHECK(threads_of_process() == before + 1);
+}
+
+}  // namespace weft::test

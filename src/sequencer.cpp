@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <utility>
 
 namespace weft {
@@ -25,6 +26,21 @@ bool conflict(Access a, Access b) { return writes(a) || writes(b); }
 template <class Use>
 bool conflict(const TrackedUse& use, const Use& other) {
   return conflict(use.access, other.access) && use.begin < other.end && other.begin < use.end;
+}
+
+/// How a producer stands to what follows it.
+struct Standing {
+  bool waits_for_host = false;
+  std::optional<Error> failure;
+};
+
+// In this order: a producer that is decided between the two questions is one that still waits, and never one that
+// neither waits nor has failed.
+Standing standing_of(const Submission& producer) {
+  Standing standing;
+  standing.waits_for_host = producer.waits_for_host();
+  standing.failure = producer.error();
+  return standing;
 }
 
 /// Whether a thread that is gone may hold a lock.
@@ -62,8 +78,9 @@ bool Sequencer::prepare(const SubmissionOrder& order) {
     const Submission* submission = CompletionAccess::submission(producer);
     if (submission == nullptr) continue;
     if (!submission->is_of(home_)) refuse("A completion that the submission follows belongs to another context.");
-    if (const auto failure = submission->error()) throw stopped_by(*failure);
-    waits_for_host = waits_for_host || submission->waits_for_host();
+    const Standing standing = standing_of(*submission);
+    if (standing.failure) throw stopped_by(*standing.failure);
+    waits_for_host = waits_for_host || standing.waits_for_host;
   }
   for (const TrackedUse& use : order.uses) {
     TrackedMemory& memory = *use.memory;
@@ -183,15 +200,16 @@ void Sequencer::hold(const SubmissionPtr& submission, const std::shared_ptr<Lane
 }
 
 bool Sequencer::advance(Gated& gated) {
+  bool waits_for_host = false;
   for (const Completion& producer : gated.producers) {
-    if (const auto failure = producer.error()) gated.failure = stopped_by(*failure);
+    const Submission* submission = CompletionAccess::submission(producer);
+    if (submission == nullptr) continue;
+    const Standing standing = standing_of(*submission);
+    if (standing.failure) gated.failure = stopped_by(*standing.failure);
+    waits_for_host = waits_for_host || standing.waits_for_host;
   }
   if (gated.submission->waits_for_host() && !gated.failure) {
-    const bool has_producer_of_host = std::ranges::any_of(gated.producers, [](const Completion& producer) {
-      const Submission* submission = CompletionAccess::submission(producer);
-      return submission != nullptr && submission->waits_for_host();
-    });
-    if (has_producer_of_host || is_behind_gate(gated.uses, gated.number)) return false;
+    if (waits_for_host || is_behind_gate(gated.uses, gated.number)) return false;
     try {
       gated.run = start(*gated.lane, {gated.uses, gated.producers}, gated.enqueue);
     } catch (const Error& error) {

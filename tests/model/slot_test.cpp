@@ -1,15 +1,18 @@
 #include "catch.h"
 #include "runtime/memory_work.h"
-#include "support/model_fixture.h"
+#include "support/requests.h"
 #include <weft/error.h>
 #include <weft/weft.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -133,6 +136,34 @@ TEST_CASE("A wait polls with a deadline in the past and does not consume the run
   CHECK(run.wait(past()));
   CHECK(run.wait(in_a_minute()));
   CHECK(run.output(model.y)[0] == 3);
+}
+
+TEST_CASE("What a request is given on the host may go as soon as its submit returns",
+          "[model][R25][case-1][host-only]") {
+  HeldContext held;
+  const XorModel model(TestSession(held.context), 64, 0xff);
+  PreparedModel pool = model.fragment.prepare({.forms = all_forms()});
+  PreparedModel other = XorModel(TestSession(held.context), 64, 0x0f).fragment.prepare();
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    const std::vector<std::uint8_t> expected = xored(fresh_bytes(64, round), 0xff);
+    auto given = std::make_unique<std::vector<std::uint8_t>>(fresh_bytes(64, round));
+    held.device->hold();
+    std::optional<ModelSlot> slot = pool.acquire(in_a_minute());
+    REQUIRE(slot.has_value());
+    std::optional<Inference> run;
+    if (round == 1) {
+      run = std::move(*slot).submit({upload(held.context, *given)}, {.outputs = Side::host});
+    } else {
+      const std::array<std::span<const std::byte>, 1> spans{std::as_bytes(std::span(*given))};
+      run = std::move(*slot).submit_host(spans);
+    }
+    std::ranges::fill(*given, std::uint8_t{0xee});
+    given.reset();
+    Inference between = submit(other, fresh_bytes(64, 50 + round));
+    held.device->release();
+    CHECK(result(between) == xored(fresh_bytes(64, 50 + round), 0x0f));
+    CHECK(result(*run) == expected);
+  }
 }
 
 TEST_CASE("An output is busy until its run is done", "[model][host-only]") {

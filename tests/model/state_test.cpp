@@ -135,7 +135,7 @@ std::vector<std::int64_t> run_serially() {
 
 }  // namespace
 
-TEST_CASE("State is zero after prepare and one after one run that adds one", "[model][state][case10]") {
+TEST_CASE("State is zero after prepare and one after one run that adds one", "[model][state][case-10]") {
   const Counter counter(Context::open(test_device()));
   CHECK(counter.value() == 0);
   PreparedModel pool = counter.fragment().prepare({.slots = 4});
@@ -149,7 +149,7 @@ TEST_CASE("State is zero after prepare and one after one run that adds one", "[m
   CHECK(counted(pool) == 3);
 }
 
-TEST_CASE("A kernel that waits for a counter which the plan fills runs again and again", "[model][state][case10]") {
+TEST_CASE("A kernel that waits for a counter which the plan fills runs again and again", "[model][state][case-10]") {
   TestSession test;
   const auto spin = test.session.load(spin_until_zero);
   const auto counter = test.session.state<std::uint32_t>({1}, {.label = "counter"});

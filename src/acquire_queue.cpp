@@ -42,7 +42,8 @@ AcquireQueue::Waiter::~Waiter() {
 
 std::optional<std::uint32_t> AcquireQueue::Waiter::take() {
   const std::lock_guard lock(queue_.mutex_);
-  queue_.serve_with_lock_held();
+  // The first looks for all.
+  if (!slot_ && place_ == queue_.waiters_.begin()) queue_.serve_with_lock_held();
   return std::exchange(slot_, {});
 }
 

@@ -18,7 +18,7 @@ class CompletionWatch final : public Watch {
       : home_(std::move(home)), completion_(std::move(completion)), callback_(std::move(callback)) {}
 
   bool look(bool ask) override {
-    if (ask) CompletionAccess::submission(completion_)->ask_device();
+    if (!completion_.is_done() && ask) CompletionAccess::submission(completion_)->ask_device();
     if (!completion_.is_done()) return false;
     const auto callback = std::move(callback_);
     callback();

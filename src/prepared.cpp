@@ -364,7 +364,7 @@ class PreparedModel::AcquireWatch final : public Watch {
         if (!is_late) return false;
         pool_->count_empty_acquire();
       }
-    } catch (const Error&) {
+    } catch (...) {
       error = std::current_exception();
     }
     std::exchange(callback_, nullptr)(std::move(slot), std::move(error));

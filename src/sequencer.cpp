@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -158,7 +159,10 @@ void Sequencer::follow(StreamHandle stream, const Lane* own, const SubmissionOrd
       followed_.push_back(std::move(earlier));
   };
   for (const Completion& producer : order.producers) {
-    if (!producer.is_done()) add(CompletionAccess::submission(producer)->lane());
+    // Whatever its outcome: one that was cancelled behind its launch still writes.
+    const Submission* submission = CompletionAccess::submission(producer);
+    if (submission == nullptr || submission->lane() == nullptr) continue;
+    if (!submission->lane()->has_finished(submission->run())) add(submission->lane());
   }
   for (const TrackedUse& use : order.uses) {
     for (const TrackedMemory::Use& other : use.memory->uses_) {
@@ -216,8 +220,18 @@ bool Sequencer::advance(Gated& gated) {
       gated.failure = error;
     }
   }
-  forget_gate(gated.uses, gated.number);
-  if (gated.run != 0) enter(gated.lane, gated.run, gated.uses);  // In the room that its gate had.
+  if (gated.run == 0) {
+    forget_gate(gated.uses, gated.number);
+    return true;
+  }
+  // In place: who looks without the lock must not find the memory drained in between.
+  for (const TrackedUse& use : gated.uses) {
+    for (TrackedMemory::Use& entry : use.memory->uses_) {
+      if (entry.gate != gated.number) continue;
+      entry.run = gated.run;
+      entry.gate = 0;
+    }
+  }
   return true;
 }
 
@@ -225,7 +239,11 @@ void Sequencer::advance(std::list<Gated>& over) {
   const std::lock_guard lock(mutex_);
   for (auto next = gated_.begin(); next != gated_.end();) {
     const auto gated = next++;
-    if (advance(*gated)) over.splice(over.end(), gated_, gated);
+    try {
+      if (advance(*gated)) over.splice(over.end(), gated_, gated);
+    } catch (const std::bad_alloc&) {
+      // It is looked at again.
+    }
   }
 }
 

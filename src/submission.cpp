@@ -154,7 +154,9 @@ bool Submission::complete() noexcept {
 
 bool Submission::fail(const Error& error) noexcept {
   const auto lock = lock_decision();
-  if (is_over(phase_.load(std::memory_order_relaxed))) return false;
+  const Phase phase = phase_.load(std::memory_order_relaxed);
+  // Its results are readable, and others may have seen so, whatever the device came to since.
+  if (is_over(phase) || (phase == Phase::launched && lane_->has_finished(run_))) return false;
   settle(error);
   return true;
 }

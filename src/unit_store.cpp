@@ -62,6 +62,16 @@ class UnitStore::Loading {
   const Loading* outer_;
 };
 
+namespace {
+
+/// What goes from its entry. Who waits for it still finds it there, and lets it go with the entry.
+template <class Entry>
+std::shared_ptr<detail::Unit> take_unit(Entry& entry) {
+  return entry.waiters > 0 ? entry.unit : std::move(entry.unit);
+}
+
+}  // namespace
+
 thread_local const UnitStore::Loading* UnitStore::Loading::innermost_ = nullptr;
 
 UnitStore::EntryPtr UnitStore::find_entry(const std::string& key) const {
@@ -109,6 +119,7 @@ std::shared_ptr<detail::Unit> UnitStore::get(const Key& key, const std::type_inf
 }
 
 std::shared_ptr<detail::Unit> UnitStore::find(const Key& key, const std::type_info& type) {
+  check(process_status(), "find a unit");  // As above.
   const Lock lock(mutex_);
   const EntryPtr entry = find_entry(key.content);
   if (entry == nullptr) return nullptr;
@@ -177,7 +188,7 @@ std::shared_ptr<detail::Unit> UnitStore::load(Lock& lock, const Key& key, const 
     if (!is_replacement) entries_.erase(place);
   } else {
     if (is_replacement) {
-      old = std::move(place->second->unit);
+      old = take_unit(*place->second);
       entry->pins = place->second->pins;
       place->second = entry;
     }
@@ -267,6 +278,7 @@ void UnitStore::make_room(Lock& lock, const Key& key) {
 }
 
 bool UnitStore::evict(const Key& key) {
+  check(process_status(), "evict a unit");  // As above.
   Lock lock(mutex_);
   const EntryPtr entry = find_entry(key.content);
   if (entry == nullptr) return false;
@@ -281,7 +293,8 @@ bool UnitStore::evict(const Key& key) {
 }
 
 bool UnitStore::forget(const Key& key) {
-  std::shared_ptr<detail::Unit> unit;  // Goes outside the lock.
+  check(process_status(), "forget a unit");  // As above.
+  std::shared_ptr<detail::Unit> unit;        // Goes outside the lock.
   {
     const Lock lock(mutex_);
     const EntryPtr entry = find_entry(key.content);
@@ -289,7 +302,7 @@ bool UnitStore::forget(const Key& key) {
     if (entry->state == Entry::State::loading || entry->is_being_replaced) {
       throw Error(ErrorCode::busy, fmt::format("The {} is being loaded.", key.name));
     }
-    unit = std::move(entry->unit);
+    unit = take_unit(*entry);
     entries_.erase(key.content);
     ++counters_.evictions;
   }
@@ -299,6 +312,7 @@ bool UnitStore::forget(const Key& key) {
 }
 
 bool UnitStore::pin(const Key& key) {
+  check(process_status(), "pin a unit");  // As above.
   const Lock lock(mutex_);
   const EntryPtr entry = find_entry(key.content);
   if (entry == nullptr || entry->state != Entry::State::ready) return false;
@@ -307,6 +321,7 @@ bool UnitStore::pin(const Key& key) {
 }
 
 void UnitStore::unpin(const Key& key) {
+  check(process_status(), "unpin a unit");  // As above.
   const Lock lock(mutex_);
   const EntryPtr entry = find_entry(key.content);
   if (entry == nullptr || entry->pins == 0) refuse(fmt::format("The {} is not pinned.", key.name));
@@ -325,6 +340,7 @@ void UnitStore::clear() noexcept {
 }
 
 UnitCounters UnitStore::counters() const {
+  check(process_status(), "count units");  // As above.
   const Lock lock(mutex_);
   UnitCounters counters = counters_;
   for (const auto& [key, entry] : entries_) {

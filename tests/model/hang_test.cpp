@@ -1,6 +1,7 @@
 #include "catch.h"
 #include "device/host/host_device.h"
 #include "support/requests.h"
+#include <weft/completion_source.h>
 #include <weft/error.h>
 #include <weft/weft.h>
 
@@ -88,6 +89,24 @@ TEST_CASE("Nothing that goes waits for a run past its limit", "[model][hang][R20
   CHECK(device->violations().empty());  // It was reached: all handles are gone, and the device is still held.
   device->release();
   device->drain();
+}
+
+TEST_CASE("A callback is told of a run past its limit though the watcher is always busy",
+          "[model][hang][R15][host-only]") {
+  HeldContext held;
+  PreparedModel pool = XorModel(TestSession(held.context), kCount, 0xff).fragment.prepare({.hang_after = kHangAfter});
+  held.device->hold();
+  const Inference run = start(pool, kHostHost, fresh_bytes(kCount, 1));
+  std::atomic<bool> told{false};
+  run.completion().then([&] { told = true; });
+  CHECK(eventually([&] {
+    CompletionSource source(held.context, "traffic");
+    source.completion().then([] {});
+    static_cast<void>(source.complete());
+    return told.load();
+  }));
+  CHECK(run.completion().poll() == CompletionStatus::failed);
+  held.device->release();
 }
 
 TEST_CASE("A run within its limit is not disturbed", "[model][hang]") {

@@ -450,4 +450,39 @@ TEST_CASE("Threads share a small cache and each gets its own results", "[serving
   CHECK(cache.statistics().plans <= 4);
 }
 
+TEST_CASE("Who waits for a plan gets it though it is forgotten as soon as it is loaded",
+          "[serving][plan_cache][R35][thread]") {
+  const XorModel model(64);
+  PlanCache cache;
+  const PlanKey key = PlanKey().add("model", "xor");
+  std::atomic<bool> is_over{false};
+  std::atomic<int> empty{0};
+  std::atomic<int> served{0};
+  std::thread forgetting([&] {
+    while (!is_over) {
+      try {
+        cache.forget(key);
+      } catch (const Error&) {
+        std::this_thread::yield();  // It is being loaded.
+      }
+    }
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        ++(cache.get(
+               key, [&] { return model.fragment.prepare(); }, in_a_minute())
+               ? served
+               : empty);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  is_over = true;
+  forgetting.join();
+  CHECK(empty == 0);
+  CHECK(served == 300);
+}
+
 }  // namespace weft::test

@@ -101,7 +101,9 @@ TEST_CASE("A process ends as it was asked to a hundred times", "[model][process_
           static std::optional<Everything> everything;
           static std::optional<Inference> run;
           everything.emplace();
-          run = start(everything->pool, kHostHost, fresh_bytes(kCount, 1));
+          // All slots of that pool are leased.
+          PreparedModel pool = everything->model.fragment.prepare();
+          run = start(pool, kHostHost, fresh_bytes(kCount, 1));
           if (::getpid() % 2 == 0) std::thread([] { std::exit(kExitCode); }).join();
           std::exit(kExitCode);
         },

@@ -268,7 +268,7 @@ TEST_CASE("A server that has served long takes no more memory than one that has 
           "[serving][concurrency][thread][long]") {
   constexpr std::uint64_t kMiB = 1 << 20;
   constexpr std::uint64_t kWarmUp = 100'000;
-  const std::uint64_t requests = requests_asked_for(400'000);
+  const std::uint64_t requests = requests_asked_for(200'000);
   Server server;
   Tally tally;
   std::int64_t blocks = 0;

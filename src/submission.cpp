@@ -154,9 +154,8 @@ bool Submission::complete() noexcept {
 
 bool Submission::fail(const Error& error) noexcept {
   const auto lock = lock_decision();
-  const Phase phase = phase_.load(std::memory_order_relaxed);
-  // Its results are readable, and others may have seen so, whatever the device came to since.
-  if (is_over(phase) || (phase == Phase::launched && lane_->has_finished(run_))) return false;
+  // Where its results are readable others may have seen so, whatever the device came to since.
+  if (poll() != CompletionStatus::pending) return false;
   settle(error);
   return true;
 }
@@ -164,8 +163,7 @@ bool Submission::fail(const Error& error) noexcept {
 bool Submission::cancel() {
   const Error error(ErrorCode::cancelled, fmt::format("The work was cancelled while {}.", describe()));
   const auto lock = lock_decision();
-  const Phase phase = phase_.load(std::memory_order_relaxed);
-  if (is_over(phase) || (phase == Phase::launched && lane_->has_finished(run_))) return false;
+  if (poll() != CompletionStatus::pending) return false;
   settle(error);
   return true;
 }

@@ -43,9 +43,10 @@ struct Watcher::State {
 Watcher::Watcher() : state_(std::make_shared<State>()) {}
 
 Watcher::~Watcher() {
+  if (!state_->is_started.load()) return;
   // A child of fork has no such thread, and its lock may be held by one that is gone: the state is left as it is.
-  if (!state_->is_started.load() || process_state() == ProcessState::forked) {
-    if (state_->is_started.load()) keep_forever(std::move(state_));
+  if (process_state() == ProcessState::forked) {
+    keep_forever(std::move(state_));
     return;
   }
   {

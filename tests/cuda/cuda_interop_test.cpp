@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "cuda/capture.h"
 #include "device/faults.h"
 #include "device/registry.h"
 #include "support/foreign_stream.h"
@@ -87,13 +88,7 @@ class Capture {
   bool end() {
     if (is_over_) return true;
     is_over_ = true;
-    cudaGraph_t graph = nullptr;
-    std::size_t nodes = 0;
-    const bool whole = cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph != nullptr &&
-                       cudaGraphGetNodes(graph, nullptr, &nodes) == cudaSuccess && nodes == 1;
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    static_cast<void>(cudaGetLastError());
-    return whole;
+    return end_capture_of_one_node(stream_);
   }
 
  private:

@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "cuda/capture.h"
 #include "cuda/gpu.h"
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/driver.h"
@@ -108,15 +109,7 @@ class Capture {
   }
 
   /// Ends it; true when it was not disturbed.
-  bool end() {
-    cudaGraph_t graph = nullptr;
-    std::size_t nodes = 0;
-    const bool whole = cudaStreamEndCapture(stream_, &graph) == cudaSuccess && graph != nullptr &&
-                       cudaGraphGetNodes(graph, nullptr, &nodes) == cudaSuccess && nodes == 1;
-    if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
-    static_cast<void>(cudaGetLastError());
-    return whole;
-  }
+  bool end() { return end_capture_of_one_node(stream_); }
 
  private:
   cudaStream_t stream_ = nullptr;

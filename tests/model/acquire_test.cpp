@@ -1,6 +1,7 @@
 #include "acquire_queue.h"
 #include "catch.h"
 #include "device/host/host_device.h"
+#include "support/detached.h"
 #include "support/requests.h"
 #include <weft/error.h>
 #include <weft/weft.h>
@@ -40,16 +41,6 @@ class Served {
  private:
   mutable std::mutex mutex_;
   std::vector<int> order_;
-};
-
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
 };
 
 Detached serve(PreparedModel pool, const std::vector<std::uint8_t>& input, std::vector<std::uint8_t>& output,

@@ -2,6 +2,7 @@
 #include "runtime/memory_work.h"
 #include "support/bytes.h"
 #include "support/deadlines.h"
+#include "support/detached.h"
 #include "support/device.h"
 #include <weft/completion.h>
 #include <weft/completion_source.h>
@@ -19,17 +20,6 @@
 
 namespace weft::test {
 namespace {
-
-/// A coroutine that starts at once and that nobody waits for.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::terminate(); }
-  };
-};
 
 enum class Outcome { none, done, failed };
 

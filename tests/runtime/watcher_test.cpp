@@ -34,6 +34,23 @@ class CountedWatch final : public Watch {
   std::atomic<int>& gone_;
 };
 
+/// Has news for its watcher at every look, until it is told to ask or to give up.
+class RestlessWatch final : public Watch {
+ public:
+  RestlessWatch(Watcher& watcher, std::atomic<bool>& asked, std::atomic<bool>& gives_up)
+      : watcher_(watcher), asked_(asked), gives_up_(gives_up) {}
+  bool look(bool ask) override {
+    if (ask) asked_ = true;
+    watcher_.wake();
+    return ask || gives_up_;
+  }
+
+ private:
+  Watcher& watcher_;
+  std::atomic<bool>& asked_;
+  std::atomic<bool>& gives_up_;
+};
+
 std::ptrdiff_t threads_of_process() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
 }
@@ -52,6 +69,15 @@ TEST_CASE("A watch is looked at until it is over and then destroyed", "[runtime]
   is_over = true;
   watcher.wake();
   CHECK(eventually([&] { return gone == 1; }));
+}
+
+TEST_CASE("A watch is told to ask however busy the watcher is", "[runtime][watcher]") {
+  std::atomic<bool> asked{false};
+  std::atomic<bool> gives_up{false};
+  Watcher watcher;
+  watcher.add(std::make_unique<RestlessWatch>(watcher, asked, gives_up));
+  CHECK(eventually([&] { return asked.load(); }));
+  gives_up = true;
 }
 
 TEST_CASE("Only callbacks and what waits for the host start a thread and it is one a context",

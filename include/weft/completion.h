@@ -64,9 +64,10 @@ class WEFT_API Completion {
   /// The error that the work came to: empty while it is pending and when it is done.
   [[nodiscard]] std::optional<Error> error() const;
 
-  /// Has `callback` called once, when the work is no longer pending: at once, on this thread, when it is not now; else
-  /// on the context's watcher thread, which this starts. There it must not wait for long. What it throws is dropped and
-  /// counted. Errors: `out_of_memory` when the thread cannot be started; `device_lost` once the process ends.
+  /// Has `callback` called once, when the work is no longer pending: at once, on this thread, when it is not now, and
+  /// then what it throws passes on; else on the context's watcher thread, which this starts. There it must not wait for
+  /// long, and what it throws is dropped, logged and counted. Errors: `invalid` for an empty callback; `out_of_memory`
+  /// when the thread cannot be started; `device_lost` once the process ends.
   void then(std::function<void()> callback) const;
   /// `co_await completion` suspends until the work is no longer pending and has the outcome of `result`. The coroutine
   /// goes on where `then` calls back, and must not be destroyed while it is suspended.

@@ -51,14 +51,14 @@ class Lane {
   /// Runs `enqueue`, which puts one run on the stream or throws, and returns the run's number.
   template <class Enqueue>
   std::uint64_t run(Enqueue&& enqueue) {
-    std::forward<Enqueue>(enqueue)();
     launched_at_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    std::forward<Enqueue>(enqueue)();
     const std::uint64_t run = launched() + 1;
     launched_.store(run, std::memory_order_release);
     return run;
   }
   [[nodiscard]] std::uint64_t launched() const noexcept { return launched_.load(std::memory_order_acquire); }
-  /// When the last launch had returned.
+  /// When the last launch began.
   [[nodiscard]] Clock::rep launched_at() const noexcept { return launched_at_.load(std::memory_order_relaxed); }
 
   /// Whether `run` has finished; if so, what it wrote is readable.

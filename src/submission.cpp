@@ -23,26 +23,35 @@ std::optional<RunProfile::Time> time_of(std::chrono::steady_clock::rep ticks) {
 }  // namespace
 
 Submission::Submission(ContextState& home, std::shared_ptr<const Lane> lane) noexcept
-    : home_(home.weak_from_this()), home_address_(&home), lane_(std::move(lane)) {
-  submitted_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-}
+    : home_(home.weak_from_this()), lane_(std::move(lane)) {}
 
 Submission::Submission(ContextState& home, std::string label) noexcept
-    : home_(home.weak_from_this()), home_address_(&home), label_(std::move(label)) {
-  submitted_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+    : home_(home.weak_from_this()), label_(std::move(label)) {
+  submitted();
+}
+
+bool Submission::is_of(const ContextState& context) const noexcept {
+  const std::weak_ptr<const ContextState> own = context.weak_from_this();
+  return !own.owner_before(home_) && !home_.owner_before(own);
 }
 
 void Submission::renew() noexcept {
   phase_.store(Phase::pending, std::memory_order_relaxed);
   error_.reset();
-  submitted_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+  submitted_.store(0, std::memory_order_relaxed);
   launched_.store(0, std::memory_order_relaxed);
   finished_.store(0, std::memory_order_relaxed);
 }
 
+void Submission::submitted() noexcept {
+  submitted_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
+
 void Submission::launched(std::uint64_t run) noexcept {
   run_ = run;
-  launched_.store(lane_->launched_at(), std::memory_order_relaxed);
+  const Clock::rep now = lane_->launched_at();
+  if (submitted_.load(std::memory_order_relaxed) == 0) submitted_.store(now, std::memory_order_relaxed);
+  launched_.store(now, std::memory_order_relaxed);
   if (RunLog* const runs = log()) runs->launched(run);
   phase_.store(Phase::launched, std::memory_order_release);
 }
@@ -56,36 +65,38 @@ void Submission::launch(std::uint64_t run) noexcept {
   }
 }
 
-bool Submission::note_finish() const noexcept {
-  if (finished_.load(std::memory_order_relaxed) != 0) return false;
-  Clock::rep unseen = 0;
-  return finished_.compare_exchange_strong(unseen, Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+void Submission::note_finish() const noexcept {
+  if (finished_.load(std::memory_order_relaxed) == 0)
+    finished_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
 }
 
-void Submission::saw_finish() const noexcept {
-  if (!note_finish()) return;
-  RunLog* const runs = log();
-  if (runs == nullptr) return;
-  runs->finished(run_);
-  profiler_mark("done", runs->graph());
+CompletionStatus Submission::saw_finish() const noexcept {
+  note_finish();
+  Phase expected = Phase::launched;
+  if (!phase_.compare_exchange_strong(expected, Phase::done, std::memory_order_acq_rel, std::memory_order_acquire))
+    return expected == Phase::done ? CompletionStatus::done : CompletionStatus::pending;
+  if (RunLog* const runs = log()) {
+    runs->finished(run_);
+    profiler_mark("done", runs->graph());
+  }
+  return CompletionStatus::done;
 }
 
 CompletionStatus Submission::poll() const noexcept {
   switch (phase_.load(std::memory_order_acquire)) {
-    case Phase::pending:
-      return CompletionStatus::pending;
     case Phase::launched:
-      if (!lane_->has_finished(run_)) return CompletionStatus::pending;
-      break;
+      return lane_->has_finished(run_) ? saw_finish() : CompletionStatus::pending;
     case Phase::done:
-      break;
+      return CompletionStatus::done;
     case Phase::failed:
       return CompletionStatus::failed;
     case Phase::cancelled:
       return CompletionStatus::cancelled;
+    case Phase::pending:
+    case Phase::deciding:
+      break;
   }
-  saw_finish();
-  return CompletionStatus::done;
+  return CompletionStatus::pending;
 }
 
 void Submission::ask_device() noexcept {
@@ -116,7 +127,8 @@ bool Submission::wait(Deadline deadline) {
 }
 
 std::optional<Error> Submission::error() const {
-  if (!is_over(phase_.load(std::memory_order_acquire))) return {};
+  const Phase phase = phase_.load(std::memory_order_acquire);
+  if (phase != Phase::failed && phase != Phase::cancelled) return {};
   return error_;
 }
 
@@ -132,40 +144,41 @@ std::unique_lock<std::mutex> Submission::lock_decision() noexcept {
   return lock;
 }
 
-void Submission::settle(const Error& error) noexcept {
+bool Submission::settle(const Error& error) noexcept {
+  // Where its results are readable others may have seen so, whatever the device came to since.
+  if (poll() != CompletionStatus::pending) return false;
+  Phase before = Phase::launched;
+  const bool is_launched =
+      phase_.compare_exchange_strong(before, Phase::deciding, std::memory_order_acq_rel, std::memory_order_acquire);
+  if (!is_launched && before != Phase::pending) return false;  // Its end was seen in between.
   error_.emplace(error);
-  static_cast<void>(note_finish());
+  note_finish();
   const Phase outcome = error.code() == ErrorCode::cancelled ? Phase::cancelled : Phase::failed;
   if (RunLog* const runs = log()) {
-    const bool is_launched = phase_.load(std::memory_order_relaxed) == Phase::launched;
     runs->stopped(is_launched ? run_ : lane_->launched() + 1, is_launched,
                   outcome == Phase::cancelled ? TraceOutcome::cancelled : TraceOutcome::failed);
   }
   phase_.store(outcome, std::memory_order_release);
+  return true;
 }
 
 bool Submission::complete() noexcept {
   const auto lock = lock_decision();
   if (phase_.load(std::memory_order_relaxed) != Phase::pending) return false;
-  saw_finish();
+  note_finish();
   phase_.store(Phase::done, std::memory_order_release);
   return true;
 }
 
 bool Submission::fail(const Error& error) noexcept {
   const auto lock = lock_decision();
-  // Where its results are readable others may have seen so, whatever the device came to since.
-  if (poll() != CompletionStatus::pending) return false;
-  settle(error);
-  return true;
+  return settle(error);
 }
 
 bool Submission::cancel() {
   const Error error(ErrorCode::cancelled, fmt::format("The work was cancelled while {}.", describe()));
   const auto lock = lock_decision();
-  if (poll() != CompletionStatus::pending) return false;
-  settle(error);
-  return true;
+  return settle(error);
 }
 
 std::string Submission::describe() const {

@@ -40,10 +40,12 @@ class Submission {
   }
   /// Whether the caller's handle is the only one.
   [[nodiscard]] bool is_unique() const noexcept { return handles_.load(std::memory_order_acquire) == 1; }
-  /// Makes it a new run of the same lane, submitted now. For who has the only handle.
+  /// Makes it a new run of the same lane, submitted when it is launched. For who has the only handle.
   void renew() noexcept;
+  /// It was submitted now, and is launched later. For who submits, while nobody else has a handle.
+  void submitted() noexcept;
 
-  [[nodiscard]] bool is_of(const ContextState& context) const noexcept { return home_address_ == &context; }
+  [[nodiscard]] bool is_of(const ContextState& context) const noexcept;
   [[nodiscard]] const std::weak_ptr<ContextState>& home() const noexcept { return home_; }
 
   /// Whether it is neither launched nor decided.
@@ -76,27 +78,27 @@ class Submission {
   [[nodiscard]] std::string describe() const;
 
  private:
-  enum class Phase : std::uint8_t { pending, launched, done, failed, cancelled };
+  /// `deciding` is that of a launched run which is being failed or cancelled: its end comes too late then.
+  enum class Phase : std::uint8_t { pending, launched, deciding, done, failed, cancelled };
 
   ~Submission() = default;
   /// Not taken in a forked child, which has one thread: another that is gone may hold it.
   [[nodiscard]] std::unique_lock<std::mutex> lock_decision() noexcept;
-  void settle(const Error& error) noexcept;
+  /// For who has the lock. False when it was over before.
+  bool settle(const Error& error) noexcept;
   /// Null for what is no slot's run.
   [[nodiscard]] RunLog* log() const noexcept { return lane_ == nullptr ? nullptr : lane_->log(); }
-  [[nodiscard]] bool is_over(Phase phase) const noexcept { return phase > Phase::launched; }
-  /// Whether nobody saw its end before.
-  bool note_finish() const noexcept;
-  void saw_finish() const noexcept;
+  void note_finish() const noexcept;
+  /// Its lane says that it has finished: it is done, unless somebody decides otherwise at this moment.
+  CompletionStatus saw_finish() const noexcept;
 
   std::atomic<std::uint64_t> handles_{1};
-  std::atomic<Phase> phase_{Phase::pending};
+  mutable std::atomic<Phase> phase_{Phase::pending};  // Who sees a run's end first makes it `done`.
   std::weak_ptr<ContextState> home_;
-  const ContextState* home_address_;
   std::shared_ptr<const Lane> lane_;  // Null for work of the host.
   std::uint64_t run_ = 0;             // Set before the phase is `launched`.
   std::string label_;
-  std::optional<Error> error_;  // Set before the phase is `failed` or `cancelled`.
+  std::optional<Error> error_;  // Set before the phase is `failed` or `cancelled`, and read only then.
   std::mutex mutex_;            // Held by who decides.
   using Clock = std::chrono::steady_clock;
   std::atomic<Clock::rep> submitted_{0};

@@ -28,7 +28,7 @@ enum class CompletionStatus : std::uint8_t {
 struct RunProfile {
   using Time = std::chrono::steady_clock::time_point;
   std::optional<Time> submitted = {};
-  std::optional<Time> launched = {};  ///< The launch had returned.
+  std::optional<Time> launched = {};  ///< The launch began; when it was submitted, unless it waited for the host.
   std::optional<Time> finished = {};
 };
 

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -115,6 +117,28 @@ TEST_CASE("A completion tells of its own run when its slot has run again", "[mod
     CHECK(!kept[i].cancel());
     if (i > 0) CHECK(*kept[i].profile().submitted >= *kept[i - 1].profile().finished);
   }
+}
+
+TEST_CASE("An outcome that somebody saw stays whoever cancels meanwhile", "[model][cancel][thread][R17]") {
+  constexpr std::uint64_t kRuns = 2000;
+  XorModel model(kCount);
+  PreparedModel pool = model.fragment.prepare();
+  const std::vector<std::uint8_t> input = fresh_bytes(kCount, 1);
+  std::uint64_t changed = 0;
+  for (std::uint64_t i = 0; i < kRuns; ++i) {
+    Inference run = start(pool, kHostHost, input);
+    const Completion completion = run.completion();
+    std::atomic<CompletionStatus> seen{CompletionStatus::pending};
+    std::thread other([&] {
+      while (seen == CompletionStatus::pending) seen = completion.poll();
+    });
+    std::this_thread::sleep_for(std::chrono::microseconds(i % 64));
+    Completion cancelled = completion;
+    if (cancelled.cancel() != (cancelled.poll() == CompletionStatus::cancelled)) ++changed;
+    other.join();
+    if (completion.poll() != seen) ++changed;
+  }
+  CHECK(changed == 0);
 }
 
 }  // namespace weft::test

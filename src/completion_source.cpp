@@ -7,15 +7,35 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <memory>
 #include <utility>
 
 namespace weft {
 
 namespace {
 
-Submission& require(bool is_live, const Completion& completion) {
-  if (!is_live) refuse("The completion source is moved from.");
-  return *CompletionAccess::submission(completion);
+/// What decides a source. Of its own: whoever sees the work decided may drop the source at once.
+struct Decision {
+  std::shared_ptr<ContextState> context;
+  Completion completion;
+
+  [[nodiscard]] bool complete() const {
+    const bool is_decided = CompletionAccess::submission(completion)->complete();
+    if (is_decided) context->watcher().wake();
+    return is_decided;
+  }
+  [[nodiscard]] bool fail(const std::string& why, std::exception_ptr cause) const {
+    Submission& submission = *CompletionAccess::submission(completion);
+    const bool is_decided = submission.fail(Error(
+        ErrorCode::failed, fmt::format("The work ended while {}: {}", submission.describe(), why), std::move(cause)));
+    if (is_decided) context->watcher().wake();
+    return is_decided;
+  }
+};
+
+const std::shared_ptr<ContextState>& require(const std::shared_ptr<ContextState>& context) {
+  if (context == nullptr) refuse("The completion source is moved from.");
+  return context;
 }
 
 std::string text_of(const std::exception_ptr& cause) {
@@ -29,55 +49,37 @@ std::string text_of(const std::exception_ptr& cause) {
   }
 }
 
-void wake(const Submission& submission) noexcept {
-  if (const auto home = submission.home().lock()) home->watcher().wake();
-}
-
-bool fail_with(Submission& submission, const std::string& why, std::exception_ptr cause) {
-  const bool is_decided = submission.fail(Error(
-      ErrorCode::failed, fmt::format("The work ended while {}: {}", submission.describe(), why), std::move(cause)));
-  if (is_decided) wake(submission);
-  return is_decided;
-}
-
 }  // namespace
 
 CompletionSource::CompletionSource(const Context& context, std::string label)
-    : completion_(
-          CompletionAccess::make(SubmissionPtr(new Submission(*ContextAccess::state(context), std::move(label))))),
-      is_live_(true) {}
+    : context_(ContextAccess::state(context)),
+      completion_(CompletionAccess::make(SubmissionPtr(new Submission(*context_, std::move(label))))) {}
 
-CompletionSource::CompletionSource(CompletionSource&& other) noexcept
-    : completion_(std::move(other.completion_)), is_live_(std::exchange(other.is_live_, false)) {}
+CompletionSource::CompletionSource(CompletionSource&&) noexcept = default;
 
 CompletionSource& CompletionSource::operator=(CompletionSource&& other) noexcept {
   CompletionSource taken(std::move(other));
+  std::swap(context_, taken.context_);
   std::swap(completion_, taken.completion_);
-  std::swap(is_live_, taken.is_live_);
   return *this;
 }
 
 CompletionSource::~CompletionSource() {
-  if (is_live_ && !completion_.is_done())
-    fail_with(*CompletionAccess::submission(completion_), "its source was dropped before it was complete", nullptr);
+  if (context_ != nullptr && !completion_.is_done())
+    static_cast<void>(Decision{context_, completion_}.fail("its source was dropped before it was complete", nullptr));
 }
 
 Completion CompletionSource::completion() const {
-  static_cast<void>(require(is_live_, completion_));
+  static_cast<void>(require(context_));
   return completion_;
 }
 
-bool CompletionSource::complete() {
-  Submission& submission = require(is_live_, completion_);
-  if (!submission.complete()) return false;
-  wake(submission);
-  return true;
-}
+bool CompletionSource::complete() { return Decision{require(context_), completion_}.complete(); }
 
 bool CompletionSource::fail(std::exception_ptr cause) {
-  Submission& submission = require(is_live_, completion_);
+  const Decision decision{require(context_), completion_};
   const std::string why = text_of(cause);
-  return fail_with(submission, why, std::move(cause));
+  return decision.fail(why, std::move(cause));
 }
 
 }  // namespace weft

@@ -64,27 +64,16 @@ class ContextState::GateWatch final : public Watch {
  public:
   explicit GateWatch(std::shared_ptr<ContextState> context) : context_(std::move(context)) {}
 
-  bool look(bool) override {
-    if (context_->sequencer().advance()) return false;
-    context_->advances_.store(false);
-    // What was held since then found the flag set or adds a watch of its own: one of the two looks after it.
-    return !context_->sequencer().advance() || context_->advances_.exchange(true);
-  }
+  bool look(bool) override { return !context_->sequencer().advance(); }
 
  private:
   std::shared_ptr<ContextState> context_;
 };
 
 std::function<void()> ContextState::gate(std::function<void()> enqueue) {
-  if (!advances_.exchange(true)) {
-    try {
-      watcher_.add(std::make_unique<GateWatch>(shared_from_this()));
-    } catch (...) {
-      advances_.store(false);
-      throw;
-    }
-  }
-  return [self = shared_from_this(), enqueue = std::move(enqueue)] { enqueue(); };
+  std::function<void()> gated = [self = shared_from_this(), enqueue = std::move(enqueue)] { enqueue(); };
+  if (!sequencer_.is_advanced()) watcher_.add(std::make_unique<GateWatch>(shared_from_this()));
+  return gated;
 }
 
 void ContextState::retire(Retirement retirement) noexcept {

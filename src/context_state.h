@@ -12,7 +12,6 @@
 #include <weft/budget.h>
 #include <weft/context.h>
 
-#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -65,7 +64,7 @@ class ContextState final : public Reclaimer, public std::enable_shared_from_this
 
   [[nodiscard]] Watcher& watcher() noexcept { return watcher_; }
   /// What Sequencer::submit holds for a submission that waits for the host: has the watcher launch it, and keeps the
-  /// context until then. Errors: those of Watcher::add.
+  /// context until then. For its `gate`. Errors: those of Watcher::add.
   [[nodiscard]] std::function<void()> gate(std::function<void()> enqueue);
 
   /// Takes a lane that may still run with what its runs use, and lets go of both once it has drained.
@@ -87,7 +86,6 @@ class ContextState final : public Reclaimer, public std::enable_shared_from_this
   Transfers transfers_;
   std::mutex mutex_;
   Retirement retired_;  // Guarded by mutex_.
-  std::atomic<bool> advances_{false};
   Watcher watcher_;
 };
 

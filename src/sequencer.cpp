@@ -196,14 +196,16 @@ void Sequencer::hold(const SubmissionPtr& submission, const std::shared_ptr<Lane
                     .uses = {order.uses.begin(), order.uses.end()},
                     .producers = {order.producers.begin(), order.producers.end()},
                     .enqueue = std::move(enqueue)});
+  is_advanced_ = true;
   ++gates_;
+  submission->submitted();
   for (const TrackedUse& use : order.uses) {
     use.memory->uses_.push_back({use.begin, use.end, use.access, lane, 0, gates_});
     use.memory->has_uses_.store(true, std::memory_order_release);
   }
 }
 
-bool Sequencer::advance(Gated& gated) {
+bool Sequencer::settle(Gated& gated) {
   bool waits_for_host = false;
   for (const Completion& producer : gated.producers) {
     const Submission* submission = CompletionAccess::submission(producer);
@@ -235,32 +237,34 @@ bool Sequencer::advance(Gated& gated) {
   return true;
 }
 
-void Sequencer::advance(std::list<Gated>& over) {
-  const std::lock_guard lock(mutex_);
-  for (auto next = gated_.begin(); next != gated_.end();) {
-    const auto gated = next++;
-    try {
-      if (advance(*gated)) over.splice(over.end(), gated_, gated);
-    } catch (const std::bad_alloc&) {
-      // It is looked at again.
-    }
+bool Sequencer::try_settle(Gated& gated) noexcept {
+  try {
+    return settle(gated);
+  } catch (const std::bad_alloc&) {
+    return false;  // It is looked at again.
   }
 }
 
-bool Sequencer::advance() {
-  while (!is_process_over()) {
+bool Sequencer::advance() noexcept {
+  if (is_process_over()) return true;
+  std::unique_lock lock(mutex_);
+  // In the order of submission: what the next one follows stands before it.
+  for (auto next = gated_.begin(); next != gated_.end();) {
+    const auto gated = next++;
+    if (!try_settle(*gated)) continue;
     std::list<Gated> over;
-    advance(over);
-    for (Gated& gated : over) {
-      gated.enqueue = nullptr;
-      gated.producers.clear();
-      if (gated.run != 0) gated.submission->launch(gated.run);
-      if (gated.failure) gated.submission->fail(*gated.failure);
-    }
-    if (over.empty()) break;  // Else others may follow what has just been decided.
+    over.splice(over.end(), gated_, gated);
+    lock.unlock();
+    Gated& settled = over.front();
+    settled.enqueue = nullptr;
+    settled.producers.clear();
+    if (settled.run != 0) settled.submission->launch(settled.run);
+    if (settled.failure) settled.submission->fail(*settled.failure);
+    over.clear();
+    lock.lock();
   }
-  const std::lock_guard lock(mutex_);
-  return !gated_.empty();
+  is_advanced_ = !gated_.empty();
+  return is_advanced_;
 }
 
 bool Sequencer::has_drained(TrackedMemory& memory) {

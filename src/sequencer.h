@@ -80,10 +80,13 @@ class Sequencer {
   /// Ends a reservation of these uses without anything queued.
   void end(std::span<const TrackedUse> uses, std::uint64_t reservation) noexcept;
 
-  /// Launches what need not wait for the host any longer, and drops what never will run. What a submission kept is let
-  /// go, under no lock, before its launch or outcome shows: who sees a run finished finds its slot free. Returns
-  /// whether some is left.
-  [[nodiscard]] bool advance();
+  /// Launches what need not wait for the host any longer, and drops what never will run, each before the next: all that
+  /// stands behind it follows in the same call. What a submission kept is let go, under no lock, before its launch or
+  /// outcome shows: who sees a run finished finds its slot free. Returns whether some is left. For one thread at a
+  /// time.
+  [[nodiscard]] bool advance() noexcept;
+  /// Whether somebody is bound to call `advance` again. For the `gate` of `submit`: with the lock held.
+  [[nodiscard]] bool is_advanced() const noexcept { return is_advanced_; }
 
   /// Whether nothing is in flight on the memory, nor waits for the host.
   [[nodiscard]] bool has_drained(TrackedMemory& memory);
@@ -133,10 +136,9 @@ class Sequencer {
   static void end_with_lock_held(std::span<const TrackedUse> uses, std::uint64_t reservation) noexcept;
   void hold(const SubmissionPtr& submission, const std::shared_ptr<Lane>& lane, const SubmissionOrder& order,
             std::function<void()> enqueue);
-  /// False where it still waits.
-  [[nodiscard]] bool advance(Gated& gated);
-  /// Moves what does not wait any longer to `over`.
-  void advance(std::list<Gated>& over);
+  /// Launches or drops it; false where it still waits.
+  [[nodiscard]] bool settle(Gated& gated);
+  [[nodiscard]] bool try_settle(Gated& gated) noexcept;
   /// Whether the uses conflict with those of a gated submission before `number`.
   [[nodiscard]] static bool is_behind_gate(std::span<const TrackedUse> uses, std::uint64_t number) noexcept;
   static void enter(const std::shared_ptr<Lane>& lane, std::uint64_t run, std::span<const TrackedUse> uses) noexcept;
@@ -146,6 +148,7 @@ class Sequencer {
   const ContextState& home_;
   std::mutex mutex_;
   std::list<Gated> gated_;
+  bool is_advanced_ = false;
   std::uint64_t gates_ = 0;                            // So far.
   std::uint64_t reservations_ = 0;                     // So far.
   std::vector<std::shared_ptr<const Lane>> followed_;  // Scratch of `follow`.

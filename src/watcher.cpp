@@ -16,7 +16,6 @@
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace weft {
 
@@ -32,7 +31,7 @@ constexpr std::chrono::milliseconds kBetweenQuestions{10};
 struct Watcher::State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::unique_ptr<Watch>> added;  // Guarded by mutex, as the next three.
+  Watches added;  // Guarded by mutex, as the next three.
   bool is_woken = false;
   bool is_ending = false;
   std::thread thread;
@@ -64,18 +63,20 @@ Watcher::~Watcher() {
 
 void Watcher::add(std::unique_ptr<Watch> watch) {
   check(process_status(), "watch work");
-  const std::lock_guard lock(state_->mutex);
-  state_->added.push_back(std::move(watch));
-  if (!state_->is_started.load()) {
+  Watches node;  // Destroyed, where it is refused, after the lock is gone: a watch keeps what is the caller's.
+  node.push_back(std::move(watch));
+  const auto state = state_;  // The watch may be over, and with it the context and this object, once the lock is gone.
+  const std::lock_guard lock(state->mutex);
+  if (!state->is_started.load()) {
     try {
-      state_->thread = std::thread(&Watcher::run, state_);
+      state->thread = std::thread(&Watcher::run, state);
     } catch (const std::system_error& error) {
-      state_->added.pop_back();
       throw Error(ErrorCode::out_of_memory, fmt::format("No thread can be started to watch work: {}", error.what()));
     }
-    state_->is_started.store(true);
+    state->is_started.store(true);
   }
-  state_->changed.notify_one();
+  state->added.splice(state->added.end(), node);
+  state->changed.notify_one();
 }
 
 void Watcher::wake() noexcept {
@@ -89,8 +90,24 @@ void Watcher::wake() noexcept {
 
 std::uint64_t Watcher::caught() const noexcept { return state_->caught.load(std::memory_order_relaxed); }
 
+bool Watcher::look(State& state, Watches& watches, bool ask) noexcept {
+  const auto is_over = [&](Watch& watch) {
+    try {
+      return watch.look(ask);
+    } catch (const std::exception& error) {
+      state.caught.fetch_add(1, std::memory_order_relaxed);
+      log(LogLevel::error, "watcher", [&] { return fmt::format("A callback threw: {}", error.what()); });
+    } catch (...) {
+      state.caught.fetch_add(1, std::memory_order_relaxed);
+      log(LogLevel::error, "watcher", [] { return std::string("A callback threw what is no std::exception."); });
+    }
+    return true;
+  };
+  return std::erase_if(watches, [&](const std::unique_ptr<Watch>& watch) { return is_over(*watch); }) > 0;
+}
+
 void Watcher::run(const std::shared_ptr<State>& state) {
-  std::vector<std::unique_ptr<Watch>> watches;
+  Watches watches;
   std::chrono::microseconds pause = kShortestPause;
   auto ask_at = std::chrono::steady_clock::now() + kBetweenQuestions;
   for (;;) {
@@ -105,32 +122,19 @@ void Watcher::run(const std::shared_ptr<State>& state) {
       if (state->is_ending && watches.empty() && state->added.empty()) return;
       if (state->is_woken || !state->added.empty()) pause = kShortestPause;
       state->is_woken = false;
-      std::ranges::move(state->added, std::back_inserter(watches));
-      state->added.clear();
+      watches.splice(watches.end(), state->added);
     }
     if (process_state() != ProcessState::running) {
       // What the watches keep cannot be let go any more: drivers and other threads' data are being taken down.
-      keep_forever(std::make_shared<std::vector<std::unique_ptr<Watch>>>(std::move(watches)));
+      keep_forever(std::make_shared<Watches>(std::move(watches)));
       return;
     }
     // By the clock: where there is always news, the pause never gets long.
     const auto now = std::chrono::steady_clock::now();
     const bool ask = now >= ask_at;
     if (ask) ask_at = now + kBetweenQuestions;
-    const auto ended = std::erase_if(watches, [&](const std::unique_ptr<Watch>& watch) {
-      try {
-        return watch->look(ask);
-      } catch (const std::exception& error) {
-        state->caught.fetch_add(1, std::memory_order_relaxed);
-        log(LogLevel::error, "watcher", [&] { return fmt::format("A callback threw: {}", error.what()); });
-        return true;
-      } catch (...) {
-        state->caught.fetch_add(1, std::memory_order_relaxed);
-        log(LogLevel::error, "watcher", [] { return std::string("A callback threw what is no std::exception."); });
-        return true;
-      }
-    });
-    pause = ended > 0 ? kShortestPause : std::min(kLongestPause, pause + pause / 2 + std::chrono::microseconds(1));
+    const bool is_busy = look(*state, watches, ask);
+    pause = is_busy ? kShortestPause : std::min(kLongestPause, pause + pause / 2 + std::chrono::microseconds(1));
   }
 }
 

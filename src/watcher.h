@@ -2,8 +2,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
-#include <mutex>
 
 namespace weft {
 
@@ -33,7 +33,8 @@ class Watcher {
   Watcher& operator=(const Watcher&) = delete;
   ~Watcher();
 
-  /// Errors: `out_of_memory` when no thread can be started; `device_lost` when the process is not running any more.
+  /// Errors, and the watch is destroyed unlooked at, under no lock: `out_of_memory` when no thread can be started;
+  /// `device_lost` when the process is not running any more.
   void add(std::unique_ptr<Watch> watch);
   /// Has the thread look at once, if there is one.
   void wake() noexcept;
@@ -43,7 +44,12 @@ class Watcher {
 
  private:
   struct State;
+  /// A list, so that a watch made in good time can change hands where nothing may fail.
+  using Watches = std::list<std::unique_ptr<Watch>>;
+
   static void run(const std::shared_ptr<State>& state);
+  /// Lets go of the watches that are over; whether there was one.
+  static bool look(State& state, Watches& watches, bool ask) noexcept;
 
   std::shared_ptr<State> state_;  // The thread's, too.
 };

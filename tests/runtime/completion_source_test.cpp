@@ -1,10 +1,15 @@
 #include "catch.h"
+#include "context_state.h"
 #include "runtime/memory_work.h"
 #include "support/deadlines.h"
+#include "support/detached.h"
 #include <weft/completion_source.h>
 #include <weft/error.h>
 
+#include <atomic>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,6 +28,33 @@ std::string cause_of(const Error& error) {
     return cause.what();
   }
 }
+
+enum class Outcome { none, done, failed, cancelled };
+
+Detached await(Completion completion, std::atomic<Outcome>& outcome) {
+  Outcome came_to = Outcome::done;
+  try {
+    co_await completion;
+  } catch (const Error& error) {
+    came_to = error.code() == ErrorCode::cancelled ? Outcome::cancelled
+              : error.code() == ErrorCode::failed  ? Outcome::failed
+                                                   : Outcome::none;
+  }
+  outcome = came_to;
+}
+
+/// A source that is all that is left of its context.
+struct LastHandle {
+  std::weak_ptr<ContextState> context;
+  std::optional<CompletionSource> source;
+
+  LastHandle() {
+    const Context opened = open_context();
+    context = ContextAccess::state(opened);
+    source.emplace(opened, "s");
+  }
+  [[nodiscard]] bool is_over() const { return context.expired(); }
+};
 
 }  // namespace
 
@@ -105,6 +137,68 @@ TEST_CASE("An assigned source fails the one that it takes the place of", "[runti
   CHECK(first.poll() == CompletionStatus::failed);
   CHECK(source.completion().poll() == CompletionStatus::pending);
   CHECK(source.complete());
+}
+
+TEST_CASE("Callbacks and coroutines that wait for a source need no other handle of its context",
+          "[runtime][completion_source][R15][R20]") {
+  LastHandle last;
+  const Completion completion = last.source->completion();
+  std::atomic<int> calls{0};
+  std::atomic<Outcome> outcome{Outcome::none};
+  completion.then([&] { ++calls; });
+  await(completion, outcome);
+  CHECK(calls == 0);
+  CHECK(outcome.load() == Outcome::none);
+  CHECK(completion.poll() == CompletionStatus::pending);
+  Outcome expected = Outcome::none;
+  SECTION("It is complete") {
+    CHECK(last.source->complete());
+    expected = Outcome::done;
+  }
+  SECTION("It fails") {
+    CHECK(last.source->fail(nullptr));
+    expected = Outcome::failed;
+  }
+  SECTION("It is dropped") {
+    last.source.reset();
+    expected = Outcome::failed;
+  }
+  SECTION("It is cancelled") {
+    CHECK(completion.cancel());
+    expected = Outcome::cancelled;
+  }
+  CHECK(eventually([&] { return calls == 1 && outcome.load() == expected; }));
+  last.source.reset();
+  CHECK(eventually([&] { return last.is_over(); }));
+  CHECK(calls == 1);
+}
+
+TEST_CASE("A context ends with the last source that keeps it", "[runtime][completion_source][R20]") {
+  LastHandle last;
+  CHECK(!last.is_over());
+  SECTION("It is dropped") { last.source.reset(); }
+  SECTION("It is assigned another") {
+    const Context other = open_context();
+    last.source = CompletionSource(other, "another");
+  }
+  SECTION("It is moved and the new one is dropped") { const CompletionSource moved(std::move(*last.source)); }
+  CHECK(last.is_over());
+}
+
+TEST_CASE("A callback may drop the last source of its context on the watcher's thread",
+          "[runtime][completion_source][R15][R20]") {
+  LastHandle last;
+  std::atomic<bool> is_dropped{false};
+  const Completion completion = last.source->completion();
+  completion.then([&] {
+    last.source.reset();
+    is_dropped = true;
+  });
+  SECTION("It was cancelled") { CHECK(completion.cancel()); }
+  SECTION("Whoever completed it may still be at it") { CHECK(last.source->complete()); }
+  CHECK(eventually([&] { return is_dropped.load(); }));
+  CHECK(eventually([&] { return last.is_over(); }));
+  CHECK(completion.is_done());
 }
 
 }  // namespace weft::test

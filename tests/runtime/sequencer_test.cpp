@@ -4,6 +4,7 @@
 #include "context_state.h"
 #include "device/faults.h"
 #include "runtime/memory_work.h"
+#include "support/call_count.h"
 #include "support/deadlines.h"
 #include <weft/completion_source.h>
 #include <weft/error.h>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -247,6 +249,77 @@ TEST_CASE("What waits for the host keeps its place and gives it up when it is dr
   }
   CHECK(held.state.sequencer().wait(held.a, Access::write, in_a_minute()));
   CHECK(eventually([&] { return held.state.sequencer().has_drained(held.a); }));
+}
+
+TEST_CASE("One look settles a whole chain behind what the host decides", "[runtime][sequencer][R14][host-only]") {
+  HeldSequencer held;
+  Sequencer& sequencer = held.state.sequencer();
+  CompletionSource source(held.context, "gate");
+  std::vector<Completion> chain{source.completion()};
+  std::vector<int> launched;
+  const auto submit = [&](int number, const std::vector<TrackedUse>& uses, const std::vector<Completion>& after) {
+    const TransferLane& lane = *held.lanes[static_cast<std::size_t>(number) % held.lanes.size()];
+    const SubmissionPtr submission(new Submission(held.state, lane.lane));
+    const auto launch = [&launched, &held, &lane, number] {
+      check(held.state.api().launch(lane.complete.get(), lane.stream()), "launch");
+      launched.push_back(number);
+    };
+    sequencer.submit(submission, lane.lane, {.uses = uses, .producers = after}, launch,
+                     [&] { return std::function<void()>(launch); });
+    chain.push_back(CompletionAccess::make(submission));
+  };
+  for (int i = 0; i < 6; i += 2) {
+    submit(i, {write(held.a)}, {chain.back()});  // Behind the work before it,
+    submit(i + 1, {read(held.a)}, {});           // and behind its bytes.
+  }
+  CHECK(sequencer.advance());
+  CHECK(launched.empty());
+  SECTION("It is complete") {
+    CHECK(source.complete());
+    CHECK(!sequencer.advance());
+    CHECK(launched == std::vector<int>{0, 1, 2, 3, 4, 5});
+    for (const Completion& each : chain) CHECK(!each.error().has_value());
+  }
+  SECTION("It fails and so do those that follow it but not those that touch the same bytes") {
+    CHECK(source.fail(nullptr));
+    CHECK(!sequencer.advance());
+    CHECK(launched == std::vector<int>{1, 2, 3, 4, 5});
+    CHECK(chain[1].poll() == CompletionStatus::failed);
+  }
+  held.host->release();
+  CHECK(sequencer.wait(held.a, Access::write, in_a_minute()));
+}
+
+TEST_CASE("What has to wait for the host is held whole or refused whole where memory runs out",
+          "[runtime][sequencer][R14]") {
+  const Context context = open_context();
+  ContextState& state = *ContextAccess::state(context);
+  TrackedMemory memory(state, "a", 0, nullptr, kBytes);
+  const TransferLane& lane = state.transfers().lane();
+  std::uint64_t n = 0;
+  bool is_refused = true;
+  while (is_refused) {
+    ++n;
+    INFO("allocation " << n);
+    CompletionSource source(context, "gate");
+    const std::array uses{write(memory)};
+    const std::array producers{source.completion()};
+    Completion gated;
+    is_refused = false;
+    call_count.failing_new = n;
+    try {
+      gated = state.transfers().submit(lane, {.uses = uses, .producers = producers}, {});
+    } catch (const std::bad_alloc&) {
+      is_refused = true;
+    }
+    call_count.failing_new = 0;
+    CHECK(state.sequencer().has_drained(memory) == is_refused);
+    CHECK(gated.is_done() == is_refused);
+    CHECK(source.complete());
+    CHECK(gated.wait(in_a_minute()));
+    CHECK(state.sequencer().wait(memory, Access::write, in_a_minute()));
+  }
+  CHECK(n > 3);
 }
 
 }  // namespace weft::test

@@ -15,6 +15,7 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <exception>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -41,10 +42,10 @@ void require_in_memory(const DeviceTensor& tensor) {
                      to_string(tensor.desc())));
 }
 
-/// Refuses work that no stream can follow yet, or ever: its own error then.
+/// Refuses work that no stream can follow yet.
 void require_launched(const Completion& work) {
-  if (work.is_done()) return work.result();
-  if (CompletionAccess::submission(work)->waits_for_host())
+  const Submission* submission = CompletionAccess::submission(work);
+  if (submission != nullptr && submission->waits_for_host())
     throw Error(ErrorCode::busy, "The work waits for the host and is not launched yet; no stream can follow it.");
 }
 
@@ -100,16 +101,17 @@ class Scope {
     reservation_ = *reservation;
   }
 
-  /// Enters what was queued, and ends the reservation: behind it others are in order.
+  /// Enters what was queued, and ends the reservation: behind it others are in order. Where that fails, for want of
+  /// memory too, waits for the stream instead.
   [[nodiscard]] Completion fence() {
     try {
       return context_.transfers().fence(record(context_, stream_).get(), uses_, reservation_);
     } catch (Error& error) {
-      if (has_drained()) {
-        context_.sequencer().end(uses_, reservation_);
-        return {};
-      }
+      if (end_when_drained()) return {};
       error.add_context("fencing what a callback queued, whose bytes stay reserved now");
+      throw;
+    } catch (const std::bad_alloc&) {
+      if (end_when_drained()) return {};
       throw;
     }
   }
@@ -121,8 +123,11 @@ class Scope {
     }
   }
   // Not asked of a stream that is being captured, which that would break.
-  [[nodiscard]] bool has_drained() const noexcept {
-    return context_.api().check_foreign_stream(stream_).ok() && context_.api().synchronize_stream(stream_).ok();
+  [[nodiscard]] bool end_when_drained() const noexcept {
+    if (!context_.api().check_foreign_stream(stream_).ok() || !context_.api().synchronize_stream(stream_).ok())
+      return false;
+    context_.sequencer().end(uses_, reservation_);
+    return true;
   }
 
   ContextState& context_;
@@ -173,7 +178,9 @@ void wait_for(StreamHandle stream, const Completion& work) {
              [&] {
                require_usable(home->api().check_foreign_stream(stream), "stream");
                require_launched(work);
-               if (!work.is_done()) check(submission->lane()->precede(stream), "make the stream follow a run");
+               // Asked once, and after that: what is pending now is launched, and runs on though it be cancelled.
+               if (work.is_done()) return work.result();
+               check(submission->lane()->precede(stream), "make the stream follow a run");
              });
 }
 
@@ -186,7 +193,7 @@ void release(Inference&& run, StreamHandle stream) {
   const Slot& slot = pool.slot(PreparedAccess::slot(run));
   ContextState& context = context_of(pool);
   const Completion completion = run.completion();
-  if (completion.poll() == CompletionStatus::pending) require_launched(completion);
+  require_launched(completion);
   const UniqueEvent event = record(context, stream);
   const std::vector<TrackedUse> uses = logged_outputs(run, slot);
   if (PreparedAccess::into(run).empty()) follow(*slot.lane(), context.api(), event);
@@ -197,7 +204,7 @@ void release(Inference&& run, StreamHandle stream) {
 void release(DeviceTensor& tensor, StreamHandle stream, Access access) {
   require_in_memory(tensor);
   if (const std::shared_ptr<TrackedMemory>& memory = DeviceTensorAccess::memory(tensor); memory != nullptr) {
-    if (tensor.completion().poll() == CompletionStatus::pending) require_launched(tensor.completion());
+    require_launched(tensor.completion());
     ContextState& context = memory->home();
     const UniqueEvent event = record(context, stream);
     if (const Lane* lane = memory->slot_lane()) {
@@ -229,7 +236,7 @@ Completion scoped(ContextState& context, StreamHandle stream, const std::vector<
   } catch (...) {
     try {
       static_cast<void>(scope.fence());
-    } catch (const Error&) {
+    } catch (const std::exception&) {
       // The bytes stay reserved; the callback's own error is the one to tell.
     }
     throw;

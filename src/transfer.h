@@ -39,6 +39,9 @@ struct TransferLane {
 class Transfers {
  public:
   static constexpr std::size_t kMaxLanes = 4;  // And the fresh one, and those for work outside weft.
+  /// Beyond so many pieces of work outside weft in flight, the next shares a lane with an earlier one, in turn: it is
+  /// told to be done, and what follows it runs, only once that is done too. Where the earlier one itself waits on the
+  /// host for the later, neither ever is.
   static constexpr std::size_t kMaxForeignLanes = 16;
   using Step = std::variant<FillNode, CopyNode>;
 

@@ -3,16 +3,19 @@
 #include "catch.h"
 #include "device/faults.h"
 #include "submission.h"
+#include "support/call_count.h"
 #include "support/foreign_stream.h"
 #include "support/requests.h"
 #include <weft/completion_source.h>
 #include <weft/error.h>
 #include <weft/weft.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -62,6 +65,26 @@ Completion scope(const Context& context, const ForeignStream& stream, const std:
                  const std::function<void()>& callback, const std::vector<Completion>& after = {},
                  Deadline deadline = {}) {
   return foreign::scoped(*ContextAccess::state(context), stream.handle(), uses, after, deadline, callback);
+}
+
+/// What a stream that is to follow the work is told while another thread cancels that; nothing where it follows.
+std::optional<ErrorCode> follow_while_cancelled(const ForeignStream& stream, const Completion& work,
+                                                std::uint64_t looks) {
+  std::atomic<bool> is_cancelling{false};
+  std::thread other([&] {
+    is_cancelling = true;
+    static_cast<void>(work.cancel());
+  });
+  while (!is_cancelling) std::this_thread::yield();
+  for (; looks > 0; --looks) static_cast<void>(is_cancelling.load());
+  std::optional<ErrorCode> code;
+  try {
+    foreign::wait_for(stream.handle(), work);
+  } catch (const Error& error) {
+    code = error.code();
+  }
+  other.join();
+  return code;
 }
 
 UniqueEvent mark(const ForeignStream& stream, const Context& context) {
@@ -596,6 +619,64 @@ TEST_CASE("A fence that fails on the way waits for the stream instead", "[edges]
   CHECK(done.is_done());
   CHECK(stream.has_drained());
   CHECK(values(target) == repeated(6));
+}
+
+TEST_CASE("A scope that finds no memory for its fence waits for the stream instead", "[edges][interop][R40]") {
+  const Context context = open_context();
+  const DeviceTensor target = ready(context, repeated(1));
+  const DeviceTensor ones = ready(context, repeated(1));
+  const ForeignStream stream(context);
+  const bool throws = GENERATE(false, true);
+  const std::runtime_error thrown("The callback of the test throws.");  // It takes memory to make.
+  bool is_short = true;
+  for (std::uint64_t n = 1; is_short; ++n) {
+    INFO("allocation " << n << (throws ? ", behind a callback that throws" : ""));
+    Completion done;
+    bool has_thrown = false;
+    try {
+      done = scope(context, stream, {{target, Access::write}}, [&] {
+        stream.fill(target, 6);
+        call_count.failing_new = n;
+        if (throws) throw thrown;
+      });
+    } catch (const std::runtime_error&) {
+      has_thrown = true;
+    }
+    is_short = call_count.failing_new == 0;
+    call_count.failing_new = 0;
+    CHECK(has_thrown == throws);
+    // Not reserved any more, and in order.
+    CHECK(done.wait(in_a_minute()));
+    CHECK(values(target) == repeated(6));
+    CHECK(values(ones.copy_into(target)) == repeated(1));
+  }
+}
+
+TEST_CASE("A stream that is to follow a run which is being cancelled follows it or is told so",
+          "[edges][interop][R17][host-only]") {
+  Consumer test;
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 500; ++round) {
+    test.held.device->hold();
+    const Completion work = start(test.pool, kHostDevice, fresh_bytes(kCount, 1)).completion();
+    const std::optional<ErrorCode> code = follow_while_cancelled(test.stream, work, random() % 1000);
+    REQUIRE((!code || code == ErrorCode::cancelled));
+    REQUIRE(test.stream.has_drained() == code.has_value());
+    test.held.device->drain();
+  }
+}
+
+TEST_CASE("A stream that is to follow a run which waits for the host and is being cancelled is told so",
+          "[edges][interop][R17]") {
+  PreparedModel pool = XorModel(kCount).fragment.prepare();
+  const ForeignStream stream(pool.context());
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 500; ++round) {
+    CompletionSource source(pool.context(), "tokens");
+    const Inference run = pool.acquire(in_a_minute()).value().submit({.after = {source.completion()}});
+    const std::optional<ErrorCode> code = follow_while_cancelled(stream, run.completion(), random() % 1000);
+    REQUIRE((code == ErrorCode::busy || code == ErrorCode::cancelled));
+  }
 }
 
 TEST_CASE("A graph that is handed out computes without weft and counts no run of it", "[edges][interop]") {

@@ -5,11 +5,12 @@ else()
   set(weft_refuse_no_tests -w UnmatchedTestSpec)
 endif()
 
-# Left out are cases that a sanitizer slows down too much, that end their process on purpose, or that fork it.
+# Left out are cases that a sanitizer slows down too much, that end their process on purpose, that fork it, or that
+# count calls of the C library, which a sanitizer takes itself.
 set(weft_sanitized 0)
 if(WEFT_SANITIZE)
   set(weft_sanitized 1)
-  set(weft_excluded "~[big]~[long]~[fault]~[fork]")
+  set(weft_excluded "~[big]~[long]~[fault]~[fork]~[counted]")
 endif()
 
 # GCC 12's ThreadSanitizer cannot place its shadow under a randomised address space.

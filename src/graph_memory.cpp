@@ -2,6 +2,7 @@
 
 #include "checked_math.h"
 #include "device/handles.h"
+#include "device/process_state.h"
 #include "refusal.h"
 #include <weft/error.h>
 
@@ -16,16 +17,18 @@ namespace weft {
 
 namespace {
 
-// A driver takes memory in blocks, so the graphs that are measured are many. Each round is measured alone, with all
-// graphs kept, and the middle one is believed: what others allocate meanwhile spoils one round at most.
+// A driver takes memory in blocks (H200, driver 580: of 2 MiB, for nodes of 1.7 to 2.3 KiB each), so the graphs that
+// are measured are many. Each round is measured alone, with all graphs kept, and the middle one is believed: what
+// others allocate meanwhile spoils one round at most.
 constexpr std::uint64_t kRounds = 3;
 constexpr std::uint64_t kExecutables = 8;
 constexpr std::uint64_t kFewNodes = 16;
-constexpr std::uint64_t kManyNodes = 256;
+constexpr std::uint64_t kManyNodes = 512;
 
-// Beyond these it was not the graphs.
-constexpr std::uint64_t kMostNodeBytes = std::uint64_t{64} << 10;
-constexpr std::uint64_t kMostExecutableBytes = std::uint64_t{4} << 20;
+// Beyond the most it was not the graphs, or a block that others will stand in, too. Below the least they were made in
+// memory that the driver kept of earlier ones.
+constexpr GraphCost kLeast{.executable_bytes = 0, .node_bytes = 2048};
+constexpr GraphCost kMost{.executable_bytes = std::uint64_t{256} << 10, .node_bytes = std::uint64_t{16} << 10};
 
 /// Bytes of the device that are in use outside weft's pool.
 std::uint64_t used_outside_pool(DeviceApi& api) {
@@ -85,13 +88,20 @@ GraphCost calibrate(const AllocationDomain& domain, const LoadedKernel& kernel) 
   const std::uint64_t small = middle(of_few);
   const std::uint64_t node = divide_up(growth(small, middle(of_many)), kExecutables * (kManyNodes - kFewNodes));
   const std::uint64_t executable = divide_up(growth(node * kExecutables * kFewNodes, small), kExecutables);
-  return {std::min(executable, kMostExecutableBytes), std::min(node, kMostNodeBytes)};
+  return {std::clamp(executable, kLeast.executable_bytes, kMost.executable_bytes),
+          std::clamp(node, kLeast.node_bytes, kMost.node_bytes)};
 }
 
 std::optional<std::uint64_t> cost_of(const GraphCost& cost, const GraphCount& count) noexcept {
   const auto executables = checked_multiply(cost.executable_bytes, count.executables);
   const auto nodes = checked_multiply(cost.node_bytes, count.nodes);
   return executables && nodes ? checked_add(*executables, *nodes) : std::nullopt;
+}
+
+std::uint64_t bytes_of(const GraphCost& cost, const GraphCount& count) {
+  const auto bytes = cost_of(cost, count);
+  if (!bytes) refuse("The graphs of all slots take more than 2^64 bytes.");
+  return *bytes;
 }
 
 /// Measurements of the process: how many there have been, and how many are under way.
@@ -126,20 +136,23 @@ bool end_measurement(std::uint64_t number) noexcept {
 }  // namespace
 
 std::uint64_t estimate_graphs(AllocationDomain& domain, const LoadedKernel& kernel, const GraphCount& count) {
-  GraphCost cost;
-  {
-    const std::lock_guard lock(domain.graph_calibration.mutex);  // The device alone is called under it.
-    if (!domain.graph_calibration.cost) domain.graph_calibration.cost = calibrate(domain, kernel);
-    cost = *domain.graph_calibration.cost;
-  }
-  const auto bytes = cost_of(cost, count);
-  if (!bytes) refuse("The graphs of all slots take more than 2^64 bytes.");
-  return *bytes;
+  check(process_status(), "measure graphs");
+  GraphCalibration& calibration = domain.graph_calibration;
+  const std::lock_guard lock(calibration.mutex);  // The device alone is called under it.
+  if (!calibration.cost) calibration.cost = calibrate(domain, kernel);
+  return bytes_of(*calibration.cost, count);
 }
 
-GraphMemory::GraphMemory(std::shared_ptr<AllocationDomain> domain, const GraphCount& count,
-                         MemoryReservation estimate) noexcept
-    : domain_(std::move(domain)), count_(count), charge_(std::move(estimate)), bytes_(charge_.bytes()) {}
+std::uint64_t estimate_graphs(AllocationDomain& domain, const GraphCount& count) {
+  check(process_status(), "estimate graphs");
+  GraphCalibration& calibration = domain.graph_calibration;
+  const std::lock_guard lock(calibration.mutex);
+  return bytes_of(calibration.cost.value_or(kLeast), count);
+}
+
+GraphMemory::GraphMemory(std::shared_ptr<AllocationDomain> domain, const GraphCount& count, std::uint64_t estimate,
+                         MemoryReservation charge) noexcept
+    : domain_(std::move(domain)), count_(count), charge_(std::move(charge)), bytes_(estimate) {}
 
 void GraphMemory::begin() {
   before_ = used_outside_pool(*domain_->api());
@@ -153,14 +166,11 @@ GraphMemory::~GraphMemory() {
 void GraphMemory::settle() {
   const std::uint64_t after = used_outside_pool(*domain_->api());
   if (end_measurement(std::exchange(measurement_, 0))) {
-    const auto most = cost_of({kMostExecutableBytes, kMostNodeBytes}, count_);
-    bytes_ = most ? std::min(growth(before_, after), *most) : growth(before_, after);
+    const auto most = cost_of(kMost, count_);
+    bytes_ = std::max(bytes_, most ? std::min(growth(before_, after), *most) : growth(before_, after));
   }
   counted_ = {domain_, &AllocationDomain::graphs, bytes_, count_.executables};
-  if (bytes_ <= charge_.bytes()) {
-    charge_ = charge_.split(bytes_);
-    return;
-  }
+  if (!domain_->budget() || bytes_ <= charge_.bytes()) return;
   try {
     charge_.merge(domain_->charge(bytes_ - charge_.bytes(), Shortage::refuse));
   } catch (const Error&) {

@@ -16,16 +16,20 @@ struct GraphCount {
 };
 
 /// What the graphs are expected to take. The first call for a domain measures its device, with graphs of `kernel` that
-/// never run; a few milliseconds on a GPU. Errors: what the device says; `invalid` beyond 2^64 bytes.
+/// never run; some 50 ms on a GPU. Errors: what the device says; `invalid` beyond 2^64 bytes.
 [[nodiscard]] std::uint64_t estimate_graphs(AllocationDomain& domain, const LoadedKernel& kernel,
                                             const GraphCount& count);
+/// The same without measuring: by what was measured before, else the least that graphs take. Errors: `device_lost` once
+/// the process forked or exits; `invalid` beyond 2^64 bytes.
+[[nodiscard]] std::uint64_t estimate_graphs(AllocationDomain& domain, const GraphCount& count);
 
-/// The memory of a pool's graphs: charged by an estimate before they are made, and by what the device says of its
-/// memory once they are. Both last as long as this object, which must not go before the graphs have.
+/// The memory of a pool's graphs: counted and charged by an estimate before they are made, and by what the device says
+/// of its memory once they are. Both last as long as this object, which must not go before the graphs have.
 class GraphMemory {
  public:
-  /// `estimate` is nothing where there is no budget.
-  GraphMemory(std::shared_ptr<AllocationDomain> domain, const GraphCount& count, MemoryReservation estimate) noexcept;
+  /// `charge` is of the estimate, or nothing where there is no budget.
+  GraphMemory(std::shared_ptr<AllocationDomain> domain, const GraphCount& count, std::uint64_t estimate,
+              MemoryReservation charge) noexcept;
   GraphMemory(const GraphMemory&) = delete;
   GraphMemory& operator=(const GraphMemory&) = delete;
   ~GraphMemory();
@@ -34,8 +38,9 @@ class GraphMemory {
   void begin();
   /// Once they are. A device tells of all of its memory at once, so that a measurement is taken only where
   /// no other graphs were made in between, and never beyond what graphs of this size can take; else the estimate
-  /// stands. What was measured beyond the estimate is charged where the budget has room for it. Errors: what the device
-  /// says.
+  /// stands. It stands, too, where less was measured: CUDA keeps the memory of graphs that are gone (H200, driver 580:
+  /// all of 60 MiB) and makes new ones in it, which then seem to take nothing. What was measured beyond the estimate is
+  /// charged where the budget has room for it. Errors: what the device says.
   void settle();
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }

@@ -63,14 +63,16 @@ std::uint64_t total_bytes(ContextState& context, const PoolNeed& need) {
 }
 
 PoolCharge::PoolCharge(ContextState& context, const PoolNeed& need, std::string_view title) {
-  if (context.domain()->budget()) {
-    const std::uint64_t total = total_bytes(context, need);
-    charge_ = in_context([&] { return fmt::format("charging {} bytes for the slots of graph \"{}\"", total, title); },
-                         [&] { return context.domain()->charge(total); });
+  if (!context.domain()->budget()) {
+    graphs_ = std::make_shared<GraphMemory>(context.domain(), need.graphs,
+                                            estimate_graphs(*context.domain(), need.graphs), MemoryReservation());
+    return;
   }
-  const std::uint64_t others = need.words + need.staging + need.device;
-  graphs_ = std::make_shared<GraphMemory>(context.domain(), need.graphs,
-                                          charge_.split(charge_.bytes() < others ? 0 : charge_.bytes() - others));
+  const std::uint64_t total = total_bytes(context, need);
+  charge_ = in_context([&] { return fmt::format("charging {} bytes for the slots of graph \"{}\"", total, title); },
+                       [&] { return context.domain()->charge(total); });
+  const std::uint64_t graphs = total - (need.words + need.staging + need.device);
+  graphs_ = std::make_shared<GraphMemory>(context.domain(), need.graphs, graphs, charge_.split(graphs));
 }
 
 std::shared_ptr<const void> PoolCharge::keep(std::shared_ptr<const void> memory) const {

@@ -260,7 +260,8 @@ class DeviceApi {
   /// capture stays as it is.
   virtual DeviceStatus check_foreign_stream(StreamHandle stream) noexcept = 0;
   /// An event that stands for what `foreign` was last recorded behind, or for nothing where it never was. Destroying it
-  /// leaves the other as it is, which must live until then. `invalid` for an event that was recorded in a capture.
+  /// leaves the other as it is, which must live until then. `invalid` for an event that was recorded in a capture,
+  /// which goes on.
   virtual DeviceStatus adopt_event(EventHandle foreign, EventHandle& event) noexcept = 0;
 };
 

@@ -95,7 +95,9 @@ DeviceStatus CudaDevice::check_foreign_stream(StreamHandle stream) noexcept {
   return capture == CU_STREAM_CAPTURE_STATUS_NONE ? status : kCaptured;
 }
 
-// A stream that waited for an event of a capture would join that capture, so the event is asked before any does.
+// A stream that waited for an event of a capture would join that capture, so the event is asked before any does. To
+// query it would end the capture; to ask for the time between it and itself is refused as well and does not (driver
+// 580). What else that says is no matter.
 DeviceStatus CudaDevice::adopt_event(EventHandle foreign, EventHandle& event) noexcept {
   return guarded([&] {
     auto adopted = std::make_unique<CudaEvent>();
@@ -103,6 +105,10 @@ DeviceStatus CudaDevice::adopt_event(EventHandle foreign, EventHandle& event) no
     adopted->recorded = true;
     adopted->owned = false;
     const DriverScope scope = context_.enter();
+    float milliseconds = 0;
+    const DeviceStatus captured =
+        context_.call(driver().EventElapsedTime, &milliseconds, adopted->event, adopted->event);
+    if (captured.native == CUDA_ERROR_CAPTURED_EVENT) return captured;
     const DeviceStatus status = context_.call(driver().EventQuery, adopted->event);
     if (!status.ok() && status.code != StatusCode::not_ready) return status;
     event = to_handle<EventHandle>(adopted.release());

@@ -66,6 +66,7 @@ namespace weft::cuda {
   X(StreamWaitEvent, 3020)                  \
   X(EventCreate, 2000)                      \
   X(EventRecord, 2000)                      \
+  X(EventElapsedTime, 2000)                 \
   X(EventQuery, 2000)                       \
   X(EventSynchronize, 2000)                 \
   X(EventDestroy, 4000)

@@ -43,6 +43,37 @@ TEST_CASE("Eight threads share a pool of four slots and get their own answers", 
   CHECK(prepared.is_idle());
 }
 
+TEST_CASE("Slots that count in their scratch at once never see one another", "[model][S69][S71][thread][case-8]") {
+  const std::uint64_t adds = on_cuda() ? 1'000'000 : 2'000;  // The host device has one thread for them.
+  const std::uint32_t runs = on_cuda() ? 5'000 : 500;
+  TestSession test;
+  const auto add = test.session.load(count_up);
+  const auto counter = test.session.allocate<std::uint32_t>({1}, {.label = "counter"});
+  const auto y = test.session.allocate<std::uint32_t>({1}, {.label = "y"});
+  const Command copy = test.slow_copy(grid(1), counter, y, std::uint64_t{1}, std::uint64_t{0});
+  PreparedModel prepared =
+      test.freeze()
+          .fragment(trusted, {.outputs = {y}, .commands = {fill(counter, 0), add(workload(adds), counter, adds), copy}})
+          .prepare({.slots = 2});
+  std::atomic<std::uint32_t> right{0};
+  std::atomic<bool> is_over{false};
+  std::thread third([&] {
+    // It gets a slot when one is free, or nothing: never one that runs.
+    PreparedModel handle = prepared;
+    while (!is_over) static_cast<void>(handle.try_acquire());
+  });
+  on_threads(2, [&](std::uint32_t) {
+    PreparedModel handle = prepared;
+    for (std::uint32_t i = 0; i < runs; ++i) {
+      Inference run = submit(handle, {});
+      if (run.wait(in_a_minute()) && run.output<std::uint32_t>(0)[0] == adds) ++right;
+    }
+  });
+  is_over = true;
+  third.join();
+  CHECK(right == 2 * runs);
+}
+
 TEST_CASE("A request moves from thread to thread", "[model][S71]") {
   PreparedModel prepared = XorModel(kCount).fragment.prepare();
   const std::vector<std::uint8_t> input = fresh_bytes(kCount, 1);

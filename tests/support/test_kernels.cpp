@@ -35,6 +35,12 @@ KernelSpec spec(std::string symbol, std::uint32_t threads, std::vector<Parameter
 
 void run_increment(const HostLaunch& launch) { *launch.get<std::uint32_t*>(0) += launch.get<std::uint32_t>(1); }
 
+// As many reads and writes, so that a run of another slot on the same counter would show.
+void run_count_up(const HostLaunch& launch) {
+  auto* counter = launch.get<volatile std::uint32_t*>(0);
+  for (std::uint64_t i = 0; i < launch.get<std::uint64_t>(1); ++i) *counter = *counter + 1;
+}
+
 void run_xor_bytes(const HostLaunch& launch) {
   const auto* x = launch.get<const std::uint8_t*>(0);
   auto* y = launch.get<std::uint8_t*>(1);
@@ -97,6 +103,10 @@ std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std
 
 KernelSpec increment_spec() {
   return spec("increment", 1, parameters<InOut<std::uint32_t>, std::uint32_t>({"x", "amount"}), run_increment);
+}
+
+KernelSpec count_up_spec() {
+  return spec("count_up", 256, parameters<InOut<std::uint32_t>, std::uint64_t>({"counter", "adds"}), run_count_up);
 }
 
 KernelSpec xor_bytes_spec() {

@@ -19,6 +19,10 @@ __device__ std::uint64_t now() {
 
 extern "C" __global__ void increment(std::uint32_t* x, std::uint32_t amount) { x[0] += amount; }
 
+extern "C" __global__ void count_up(std::uint32_t* counter, std::uint64_t adds) {
+  if (thread_of_grid() < adds) atomicAdd(counter, 1);
+}
+
 extern "C" __global__ void xor_bytes(const std::uint8_t* x, std::uint8_t* y, std::uint64_t count, std::uint8_t mask) {
   const std::uint64_t i = thread_of_grid();
   if (i < count) y[i] = x[i] ^ mask;

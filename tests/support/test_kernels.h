@@ -38,6 +38,9 @@ namespace weft::test {
 /// ++counter[0].
 [[nodiscard]] KernelSpec spin_until_zero_spec();
 
+/// count_up(counter, adds): counter[0] += 1, `adds` times and by as many threads. Workload: adds.
+[[nodiscard]] KernelSpec count_up_spec();
+
 /// What the kernel `digest` makes of a word.
 [[nodiscard]] std::int64_t digest_of(std::span<const std::uint8_t> x, std::int64_t before, std::uint64_t salt);
 
@@ -53,6 +56,8 @@ inline constexpr TypedKernelSpec<Out<std::uint32_t>, std::uint32_t> shared_words
 inline constexpr TypedKernelSpec<In<std::uint8_t>, In<std::uint32_t>, Out<std::uint8_t>, std::uint32_t, std::uint32_t,
                                  std::uint32_t>
     unpack{unpack_spec};
+
+inline constexpr TypedKernelSpec<InOut<std::uint32_t>, std::uint64_t> count_up{count_up_spec};
 
 inline constexpr TypedKernelSpec<In<std::uint8_t>, InOut<std::uint8_t>, InOut<std::uint32_t>, Out<std::int64_t>,
                                  std::uint32_t>

@@ -46,7 +46,8 @@ Exported exported(const DeviceTensor& tensor, void* stream = nullptr, ExportOpti
 class Library {
  public:
   explicit Library(const Context& context, const Values& values = fresh_bytes(1024, 1))
-      : domain_(std::make_shared<AllocationDomain>(ContextAccess::state(context)->domain()->api(), Allocator{},
+      : context_(context),
+        domain_(std::make_shared<AllocationDomain>(ContextAccess::state(context)->domain()->api(), Allocator{},
                                                    std::nullopt)),
         memory_(domain_, domain_->stream(), values.size(), "the test") {
     copy_now(*domain_->api(), domain_->stream(),
@@ -71,12 +72,30 @@ class Library {
     managed.dl_tensor.shape = shape_.data();
     managed.dl_tensor.strides = strides_.empty() ? nullptr : strides_.data();
   }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  /// weft calls back once what it queued on the memory has drained.
+  ~Library() {
+    if (is_lent_) CHECK(eventually([&] { return is_released(); }));
+  }
+
   [[nodiscard]] DeviceAddress address() const noexcept { return memory_.address(); }
+  /// For an import that is taken.
+  [[nodiscard]] DLManagedTensorVersioned* lend() noexcept {
+    is_lent_ = managed.deleter != nullptr;
+    return &managed;
+  }
+  [[nodiscard]] bool is_released() const {
+    static_cast<void>(context_.memory());  // Lets go of what has drained.
+    return deleted == 1;
+  }
 
   DLManagedTensorVersioned managed{};
   int deleted = 0;
 
  private:
+  Context context_;
+  bool is_lent_ = false;
   std::shared_ptr<AllocationDomain> domain_;
   DeviceMemory memory_;
   Dimensions shape_;
@@ -294,7 +313,7 @@ TEST_CASE("An imported tensor has the other library's bytes and is let go once",
   library.describe({3, 4}, {});
   library.managed.dl_tensor.byte_offset = 20;
   {
-    const DeviceTensor tensor = import_tensor(context, &library.managed);
+    const DeviceTensor tensor = import_tensor(context, library.lend());
     CHECK(tensor.desc() == TensorDesc(DType::u8, {3, 4}));
     CHECK(address_of(tensor) == library.address() + 20);
     CHECK(values(tensor) == Values(whole.begin() + 20, whole.begin() + 32));
@@ -302,10 +321,7 @@ TEST_CASE("An imported tensor has the other library's bytes and is let go once",
     REQUIRE(written.wait(in_a_minute()));
     CHECK(library.deleted == 0);
   }
-  CHECK(eventually([&] {
-    static_cast<void>(context.memory());  // Lets go of what has drained.
-    return library.deleted == 1;
-  }));
+  CHECK(eventually([&] { return library.is_released(); }));
 }
 
 TEST_CASE("An imported tensor feeds a request and takes an answer without a copy", "[edges][dlpack]") {
@@ -315,17 +331,14 @@ TEST_CASE("An imported tensor feeds a request and takes an answer without a copy
   Library input(context, fresh_bytes(kCount, 1));
   Library output(context, repeated(0));
   {
-    const DeviceTensor x = import_tensor(context, &input.managed);
-    const DeviceTensor y = import_tensor(context, &output.managed);
+    const DeviceTensor x = import_tensor(context, input.lend());
+    const DeviceTensor y = import_tensor(context, output.lend());
     std::optional<ModelSlot> slot = pool.try_acquire();
     const Inference run = std::move(*slot).submit({x}, SubmitOptions{.into = {y}});
     CHECK(values(run.tensor(0)) == xored(fresh_bytes(kCount, 1), 0xff));
     CHECK(address_of(run.tensor(0)) == output.address());
   }
-  CHECK(eventually([&] {
-    static_cast<void>(context.memory());
-    return input.deleted == 1 && output.deleted == 1;
-  }));
+  CHECK(eventually([&] { return input.is_released() && output.is_released(); }));
 }
 
 TEST_CASE("What an imported tensor is made for follows the producer's stream", "[edges][dlpack][host-only]") {
@@ -336,7 +349,7 @@ TEST_CASE("What an imported tensor is made for follows the producer's stream", "
     Library library(held.context);
     held.device->hold();
     check(stream.api().fill(stream.handle(), {library.address(), kCount, 8}), "fill");
-    std::optional<DeviceTensor> tensor = import_tensor(held.context, &library.managed, stream.native());
+    std::optional<DeviceTensor> tensor = import_tensor(held.context, library.lend(), stream.native());
     CHECK(!tensor->completion().is_done());
     const DeviceTensor copy = tensor->copy_into(held.context.tensor(tensor->desc()));
     tensor.reset();
@@ -344,10 +357,7 @@ TEST_CASE("What an imported tensor is made for follows the producer's stream", "
     CHECK(library.deleted == 0);
     held.device->drain();
     CHECK(values(copy) == repeated(8));
-    CHECK(eventually([&] {
-      static_cast<void>(held.context.memory());
-      return library.deleted == 1;
-    }));
+    CHECK(eventually([&] { return library.is_released(); }));
   }
 }
 
@@ -356,7 +366,7 @@ TEST_CASE("Strides and shapes of other libraries are taken as they mean them", "
   const auto desc_of = [&](Dimensions shape, Dimensions strides) {
     Library library(context);
     library.describe(std::move(shape), std::move(strides));
-    return import_tensor(context, &library.managed).desc();
+    return import_tensor(context, library.lend()).desc();
   };
   CHECK(desc_of({}, {}) == TensorDesc(DType::u8, {}));
   CHECK(desc_of({2, 3}, {}) == TensorDesc(DType::u8, {2, 3}));
@@ -371,7 +381,7 @@ TEST_CASE("An empty import has no memory and is let go at once", "[edges][dlpack
   Library library(context);
   library.describe({4, 0}, {});
   library.managed.dl_tensor.data = nullptr;
-  const DeviceTensor tensor = import_tensor(context, &library.managed);
+  const DeviceTensor tensor = import_tensor(context, library.lend());
   CHECK(tensor.desc().is_empty());
   CHECK(library.deleted == 1);
   CHECK(values(tensor).empty());
@@ -381,7 +391,7 @@ TEST_CASE("An import without a deleter has nothing to let go", "[edges][dlpack]"
   const Context context = open_context();
   Library library(context);
   library.managed.deleter = nullptr;
-  CHECK(values(import_tensor(context, &library.managed)).size() == kCount);
+  CHECK(values(import_tensor(context, library.lend())).size() == kCount);
   CHECK(library.deleted == 0);
 }
 
@@ -391,7 +401,7 @@ TEST_CASE("Nothing writes an import that is read-only and everything reads it", 
   const ForeignStream stream(context);
   Library library(context, repeated(3));
   library.managed.flags = kReadOnlyFlag;
-  const DeviceTensor tensor = import_tensor(context, &library.managed);
+  const DeviceTensor tensor = import_tensor(context, library.lend());
   const auto refused = [&](const std::function<void()>& write) {
     const Error error = refusal(write);
     CHECK(error.code() == ErrorCode::invalid);

@@ -331,11 +331,15 @@ std::uint64_t ModelFragment::required_bytes(PrepareOptions options) const {
   return total_bytes(*ContextAccess::state(state_->context), need_of(options, plan_fragment(*state_, options)));
 }
 
-std::optional<ModelSlot> PreparedModel::try_acquire() {
+std::optional<ModelSlot> PreparedModel::take_free_slot() {
   const auto slot = pool_->try_reserve();
-  if (slot) return ModelSlot(pool_, *slot);
-  pool_->count_empty_acquire();
-  return {};
+  return slot ? std::optional(ModelSlot(pool_, *slot)) : std::nullopt;
+}
+
+std::optional<ModelSlot> PreparedModel::try_acquire() {
+  std::optional<ModelSlot> slot = take_free_slot();
+  if (!slot) pool_->count_empty_acquire();
+  return slot;
 }
 
 std::optional<ModelSlot> PreparedModel::acquire(Deadline deadline) {

@@ -276,9 +276,12 @@ class WEFT_API PreparedModel {
 
  private:
   friend class ModelFragment;
+  friend class SlotAwaiter;
   friend struct PreparedAccess;
   class AcquireWatch;
   explicit PreparedModel(std::shared_ptr<SlotPool> pool) noexcept;
+  /// try_acquire for who goes on to wait: coming back empty is not counted.
+  [[nodiscard]] std::optional<ModelSlot> take_free_slot();
   std::shared_ptr<SlotPool> pool_;
 };
 
@@ -287,7 +290,7 @@ class SlotAwaiter {
  public:
   SlotAwaiter(PreparedModel model, Deadline deadline) : model_(std::move(model)), deadline_(deadline) {}
   [[nodiscard]] bool await_ready() {
-    slot_ = model_.try_acquire();
+    slot_ = model_.take_free_slot();
     return slot_.has_value();
   }
   void await_suspend(std::coroutine_handle<> waiting) {

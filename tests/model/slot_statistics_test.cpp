@@ -1,8 +1,10 @@
 #include "catch.h"
+#include "support/detached.h"
 #include "support/requests.h"
 #include <weft/completion_source.h>
 #include <weft/weft.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -19,6 +21,10 @@ namespace {
 constexpr std::uint64_t kCount = 64;
 
 SubmitOptions behind(const CompletionSource& source) { return {.after = {source.completion()}}; }
+
+Detached acquire_in_coroutine(PreparedModel& pool, std::atomic<bool>& is_served) {
+  is_served = (co_await pool.acquire_async(in_a_minute())).has_value();
+}
 
 }  // namespace
 
@@ -131,7 +137,11 @@ TEST_CASE("Acquires that come back empty are counted once each", "[model][R38]")
   CHECK(prepared.statistics().empty_acquires == 1);
   CHECK(!prepared.acquire(std::chrono::steady_clock::now() + std::chrono::milliseconds(5)).has_value());
   CHECK(prepared.statistics().empty_acquires == 2);
+  std::atomic<bool> is_served{false};
+  acquire_in_coroutine(prepared, is_served);  // It finds none at first and waits.
+  CHECK(prepared.statistics().empty_acquires == 2);
   slot.reset();
+  CHECK(eventually([&] { return is_served.load(); }));
   CHECK(prepared.acquire(in_a_minute()).has_value());
   CHECK(prepared.statistics().empty_acquires == 2);
   CHECK(prepared.context().statistics().slots.empty_acquires == 2);

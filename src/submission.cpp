@@ -109,7 +109,12 @@ void Submission::ask_device() noexcept {
       case Phase::launched:
         lane_->require_progress(run_);
         return;
-      default:
+      case Phase::deciding:
+        check(process_status(), "wait for work");  // Who decides did not come along to a child.
+        return;
+      case Phase::done:
+      case Phase::failed:
+      case Phase::cancelled:
         return;
     }
   } catch (const Error& error) {
@@ -150,7 +155,7 @@ bool Submission::settle(const Error& error) noexcept {
   Phase before = Phase::launched;
   const bool is_launched =
       phase_.compare_exchange_strong(before, Phase::deciding, std::memory_order_acq_rel, std::memory_order_acquire);
-  if (!is_launched && before != Phase::pending) return false;  // Its end was seen in between.
+  if (before == Phase::done) return false;  // Its end was seen in between.
   error_.emplace(error);
   note_finish();
   const Phase outcome = error.code() == ErrorCode::cancelled ? Phase::cancelled : Phase::failed;

@@ -14,13 +14,10 @@
 namespace weft::kernels {
 namespace {
 
-/// Several waves on the largest device; beyond it the kernels stride.
-constexpr std::uint64_t kMaxBlocks = 4096;
-
 LaunchRule count_rule(std::string label) {
   return [label = std::move(label)](std::span<const std::uint64_t> workload) -> LaunchConfig {
     check_workload(label, workload, {{"count", std::numeric_limits<std::uint64_t>::max() / sizeof(float)}});
-    return {.grid = grid(std::min(blocks_for(workload[0], elementwise_block::kElements), kMaxBlocks))};
+    return {.grid = grid(std::min(blocks_for(workload[0], elementwise_block::kElements), kMaxStridingBlocks))};
   };
 }
 

@@ -1,19 +1,21 @@
+#include "device_code.h"
 #include "elementwise_block.h"
-#include "vector_alignment.h"
 
 #include <cstdint>
 
 // Each thread takes vectors of four floats where every pointer is aligned to one, single floats elsewhere, and strides
-// by the whole grid: the grid bounds the parallelism, not the count. Plain pointers, as in linear.cu.
+// by the whole grid: the grid bounds the parallelism, not the count.
 
 namespace {
 
 using namespace weft::kernels::elementwise_block;
 using weft::kernels::is_vector_aligned;
+using weft::kernels::wait_for_dependencies;
 
 /// y[i] = operation(i-th elements of the sources), for i < count.
 template <class Operation, class... Source>
 __device__ void apply(std::uint64_t count, float* y, Operation operation, const Source*... sources) {
+  wait_for_dependencies();
   const std::uint64_t first = std::uint64_t{blockIdx.x} * kThreads + threadIdx.x;
   const std::uint64_t stride = std::uint64_t{gridDim.x} * kThreads;
   std::uint64_t done = 0;

@@ -1,5 +1,5 @@
+#include "device_code.h"
 #include "linear_tile.h"
-#include "vector_alignment.h"
 
 #include <cstdint>
 
@@ -8,16 +8,15 @@
 // Each thread computes a 2 x 2 patch of y over every fourth group of four columns; four neighbouring lanes then add
 // their parts. Against one output a thread this halves the reads of shared memory, which bound the inner loop. Tiles
 // are small so that a batch of 32 spreads over tens of multiprocessors: such a layer takes as long as one block.
-//
-// Bound memory is read through plain pointers, neither __restrict__ nor __ldg, so that no load takes the non-coherent
-// path.
 
 namespace {
 
 using namespace weft::kernels::linear_tile;
 using weft::kernels::is_vector_aligned;
+using weft::kernels::kAllLanes;
+using weft::kernels::kWarpLanes;
+using weft::kernels::wait_for_dependencies;
 
-constexpr std::uint32_t kWarpLanes = 32;
 constexpr std::uint32_t kVector = 4;                    // floats of a vector load
 constexpr std::uint32_t kPatch = 2;                     // rows and columns of a thread's patch
 constexpr std::uint32_t kInnerLanes = kPatch * kPatch;  // lanes that share a patch; each ends with one element of it
@@ -124,7 +123,6 @@ __device__ void multiply(const Place& place, const Tile& tile, std::uint32_t wid
 /// Adds the four lanes' patches; lane (i, j) of the four returns element (i, j). Each step sends the half that the
 /// other lane keeps.
 __device__ float reduce(const Place& place, const float (&patch)[kPatch][kPatch]) {
-  constexpr std::uint32_t kAllLanes = 0xffffffff;
   const bool second_row = (place.inner & 2) != 0;
   const bool second_out = (place.inner & 1) != 0;
   float half[kPatch];
@@ -180,6 +178,7 @@ __device__ void compute(const Problem& problem, const Place& place, Tile& tile, 
 template <Epilogue Kind, bool HasBias>
 __device__ void linear(const Problem& problem, std::uint32_t splits) {
   __shared__ alignas(16) Tile tile;
+  wait_for_dependencies();
   const Place place;
   const bool vectorized = problem.in % kVector == 0 && is_vector_aligned(problem.x) && is_vector_aligned(problem.w);
   for (std::uint32_t split = blockIdx.z; split < splits; split += gridDim.z) {

@@ -1,5 +1,9 @@
 #include "shipped_spec.h"
 
+#include <weft/error.h>
+
+#include <spdlog/fmt/fmt.h>
+
 #include <utility>
 
 namespace weft::kernels {
@@ -12,14 +16,20 @@ KernelSpec shipped_spec(ShippedKernel kernel) {
   for (const Parameter& parameter : kernel.parameters) host.parameter_sizes.push_back(parameter.size);
 
   KernelSpec spec;
-  spec.symbol = "weft_" + kernel.label + "_f32";
+  spec.symbol = fmt::format("weft_{}_{}", kernel.label, to_string(kernel.dtype));
   spec.image = std::move(kernel.image);
   spec.label = std::move(kernel.label);
   spec.block = {kernel.threads, 1, 1};
   spec.parameters = std::move(kernel.parameters);
   spec.launch = std::move(kernel.launch);
+  spec.programmatic = true;
   spec.host = std::move(host);
   return spec;
+}
+
+void refuse_dtype(std::string_view kernel, DType dtype) {
+  throw Error(ErrorCode::invalid,
+              fmt::format("There is no kernel \"{}\" for {}, but for f32, f16 and bf16.", kernel, to_string(dtype)));
 }
 
 }  // namespace weft::kernels

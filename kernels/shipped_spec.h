@@ -1,11 +1,13 @@
 #pragma once
 
 #include <weft/kernel.h>
+#include <weft/tensor.h>
 #include <weft/typed_kernel.h>
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::kernels {
@@ -13,6 +15,7 @@ namespace weft::kernels {
 /// What differs between the specs of the shipped kernels.
 struct ShippedKernel {
   std::string label;  ///< "linear": the symbol is weft_linear_f32.
+  DType dtype = DType::f32;
   CodeImage image;
   std::uint32_t threads = 0;  ///< Of a block, and the launch bound.
   std::uint32_t static_shared_bytes = 0;
@@ -28,5 +31,23 @@ template <class... P, std::size_t N>
 }
 
 [[nodiscard]] KernelSpec shipped_spec(ShippedKernel kernel);
+
+[[noreturn]] void refuse_dtype(std::string_view kernel, DType dtype);
+
+/// What `make.operator()<T>()` returns for the element type that `dtype` names. Refuses, with `invalid`, another than
+/// f32, f16 and bf16.
+template <class Make>
+[[nodiscard]] KernelSpec spec_of_dtype(std::string_view kernel, DType dtype, Make&& make) {
+  switch (dtype) {
+    case DType::f32:
+      return make.template operator()<float>();
+    case DType::f16:
+      return make.template operator()<f16>();
+    case DType::bf16:
+      return make.template operator()<bf16>();
+    default:
+      refuse_dtype(kernel, dtype);
+  }
+}
 
 }  // namespace weft::kernels

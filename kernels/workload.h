@@ -22,6 +22,9 @@ void check_workload(std::string_view kernel, std::span<const std::uint64_t> work
   return (count - 1) / each + 1;
 }
 
+/// Several waves on the largest device; beyond it kernels stride by their grid.
+inline constexpr std::uint64_t kMaxStridingBlocks = 4096;
+
 /// Blocks that every CUDA device takes along the y and z axes of a grid.
 inline constexpr std::uint64_t kMaxGridYZ = 65535;
 

@@ -2,12 +2,20 @@
 
 #include <weft/export.h>
 #include <weft/kernel.h>
+#include <weft/tensor.h>
 #include <weft/typed_kernel.h>
 
+#include <concepts>
 #include <cstdint>
 
-// The kernels that weft ships: f32, row-major, any size from 1, any alignment from 4 bytes. Each runs as code for sm_80
-// and sm_90, as PTX on newer devices, and as its host reference on the host device.
+// The kernels that weft ships: row-major, any size from 1, any alignment from that of an element. Each runs as code for
+// sm_80 and sm_90, as PTX on newer devices, and as its host reference on the host device. Each waits for what it
+// depends on before it touches bound memory, so that its edges may be programmatic.
+//
+// Those for layers of any kind take f32. Those of a transformer encoder take f32, f16 and bf16, reckon in f32 and round
+// once, to the nearest, when they store: a result beyond the range of its type is an infinity. They read 16 bytes at
+// once where all operands are aligned to 16 and their rows are multiples of it. Floors are in bytes, with `size` for
+// those of an element.
 //
 // The launch rules are pure and refuse, with `invalid`, a workload with another number of words, a word of 0, and one
 // that its parameter cannot carry. The kernels stride by their grid: any grid computes the whole problem, the rule's
@@ -58,5 +66,101 @@ inline constexpr TypedKernelSpec<In<float>, In<float>, Out<float>, std::uint64_t
 
 /// `scale(workload(count), x, y, factor, count)`: y[i] = x[i] factor. Floor: 8 count bytes.
 inline constexpr TypedKernelSpec<In<float>, Out<float>, float, std::uint64_t> scale{scale_spec};
+
+/// An element type of the kernels below.
+template <class T>
+concept FloatElement = std::same_as<T, float> || std::same_as<T, f16> || std::same_as<T, bf16>;
+
+/// A size up to which there is a kernel for attention.
+template <std::uint32_t Size>
+concept AttentionHeadSize = Size == 32 || Size == 64 || Size == 128;
+
+// For a dtype that is known when the program runs. Errors: `invalid` for another dtype than f32, f16 and bf16.
+[[nodiscard]] WEFT_API KernelSpec embedding_spec(DType dtype);
+[[nodiscard]] WEFT_API KernelSpec layer_norm_spec(DType dtype);
+[[nodiscard]] WEFT_API KernelSpec layer_norm_residual_spec(DType dtype);
+[[nodiscard]] WEFT_API KernelSpec gelu_spec(DType dtype);
+[[nodiscard]] WEFT_API KernelSpec mean_pool_spec(DType dtype);
+/// The kernel for heads of `head_size`: one of those for at most 32, 64 and 128. Errors: also `invalid` for a size of 0
+/// or beyond 128.
+[[nodiscard]] WEFT_API KernelSpec attention_spec(DType dtype, std::uint32_t head_size);
+
+/// `embedding(workload(batch, sequence), ids, types, words, positions, kinds, y, batch, sequence, hidden, word_count,
+/// position_count, kind_count)`: y[b, s] = words[ids[b, s]] + positions[s] + kinds[types[b, s]], with ids and types
+/// [batch, sequence], words [word_count, hidden], positions [position_count, hidden], kinds [kind_count, hidden] and y
+/// [batch, sequence, hidden].
+///
+/// An id, a position or a type that its table does not have reads nothing and makes its row of y NaN.
+///
+/// Floor: batch sequence (8 + 2 hidden size) bytes, and the tables' rows that are used, once.
+template <FloatElement T>
+inline constexpr TypedKernelSpec<In<std::int32_t>, In<std::int32_t>, In<T>, In<T>, In<T>, Out<T>, std::uint32_t,
+                                 std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>
+    embedding{[] { return embedding_spec(DTypeOf<T>::value); }};
+
+/// `layer_norm(workload(rows), x, gamma, beta, y, rows, columns, eps)`: each row of x less its mean, divided by the
+/// root of its variance + eps, times gamma, plus beta; with x and y [rows, columns], gamma and beta [columns].
+///
+/// The variance divides by columns. A row of equal elements becomes beta, with an eps above 0. A NaN or an infinity
+/// makes its row NaN, and no other.
+///
+/// Floor: size (2 rows + 2) columns bytes. A warp takes a row; rows of up to 1024 columns are read once.
+template <FloatElement T>
+inline constexpr TypedKernelSpec<In<T>, In<T>, In<T>, Out<T>, std::uint32_t, std::uint32_t, float> layer_norm{
+    [] { return layer_norm_spec(DTypeOf<T>::value); }};
+
+/// `layer_norm_residual(workload(rows), x, bias, residual, gamma, beta, y, rows, columns, eps)`: as `layer_norm` of
+/// x + bias + residual, with bias [columns] and residual [rows, columns]: what stands behind a matmul x that has left
+/// its bias and the residual connection to this kernel. The sum is not rounded before the norm.
+///
+/// Floor: size (3 rows + 3) columns bytes.
+template <FloatElement T>
+inline constexpr TypedKernelSpec<In<T>, In<T>, In<T>, In<T>, In<T>, Out<T>, std::uint32_t, std::uint32_t, float>
+    layer_norm_residual{[] { return layer_norm_residual_spec(DTypeOf<T>::value); }};
+
+/// `gelu(workload(rows, columns), x, bias, y, rows, columns)`: y = v (1 + erf(v / sqrt 2)) / 2 of v = x + bias, with x
+/// and y [rows, columns] and bias [columns]: what stands behind a matmul that has left its bias to this kernel.
+///
+/// A NaN stays one; minus infinity becomes one.
+///
+/// Floor: size (2 rows + 1) columns bytes.
+template <FloatElement T>
+inline constexpr TypedKernelSpec<In<T>, In<T>, Out<T>, std::uint32_t, std::uint32_t> gelu{
+    [] { return gelu_spec(DTypeOf<T>::value); }};
+
+/// `attention(workload(batch, sequence, heads, head_size), qkv, bias, lengths, y, batch, sequence, heads, head_size,
+/// scale)`: in each head, y = softmax(scale q k^T) v over the first lengths[b] tokens of sequence b, with qkv
+/// [batch, sequence, 3, heads, head_size] as a matmul by the weights of q, k and v gives it, its bias [3, heads,
+/// head_size], lengths [batch], and y [batch, sequence, heads, head_size]. BERT's scale is 1 / sqrt(head_size).
+///
+/// For heads of at most `MaxHeadSize`: 32, 64 or 128. A launch given as a grid with a larger one writes nothing.
+///
+/// Tokens from the length on are not read, and their rows of y are 0. A length below 0 counts as 0, one beyond the
+/// sequence as the sequence. The bias of k is not read: it cancels in the softmax. A NaN in a query makes its row of
+/// the head NaN, in a key all rows of the sequence's head, and in a value a column of them.
+///
+/// f32 multiplies in f32. f16 and bf16 multiply on tensor cores, where q + bias and the softmax's numerators, which lie
+/// between 0 and 1, are rounded to T.
+///
+/// Floor: 4 size batch sequence heads head_size bytes and 4 batch sequence^2 heads head_size operations. No scores
+/// leave the multiprocessor. A block takes 64 queries of a head, 16 in f32, and reads all of its keys and values,
+/// mostly from the L2 cache.
+template <FloatElement T, std::uint32_t MaxHeadSize>
+requires AttentionHeadSize<MaxHeadSize>
+inline constexpr TypedKernelSpec<In<T>, In<T>, In<std::int32_t>, Out<T>, std::uint32_t, std::uint32_t, std::uint32_t,
+                                 std::uint32_t, float>
+    attention{[] { return attention_spec(DTypeOf<T>::value, MaxHeadSize); }};
+
+/// `mean_pool(workload(batch), x, lengths, y, batch, sequence, columns)`: y[b] = m / max(|m|, 1e-12), m the mean of the
+/// first lengths[b] rows of x[b] and |m| its Euclidean norm, with x [batch, sequence, columns], lengths [batch], and y
+/// [batch, columns] in f32 for every T.
+///
+/// Rows from the length on are not read. A length below 0 counts as 0, one beyond the sequence as the sequence; the row
+/// of a length of 0 is 0.
+///
+/// Floor: (size sum(lengths) + 4 batch) columns bytes. A block takes a sequence.
+template <FloatElement T>
+inline constexpr TypedKernelSpec<In<T>, In<std::int32_t>, Out<float>, std::uint32_t, std::uint32_t, std::uint32_t>
+    mean_pool{[] { return mean_pool_spec(DTypeOf<T>::value); }};
 
 }  // namespace weft::kernels

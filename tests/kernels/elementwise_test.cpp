@@ -42,9 +42,9 @@ std::size_t mismatches(std::span<const float> y, Expected&& expected) {
 TEST_CASE("Add gives the sum of each pair", "[kernels]") {
   for_each_count([](std::uint64_t count, std::size_t shift, std::uint64_t seed) {
     RandomFloats random(seed);
-    GuardedBuffer a(random.take(count), shift);
-    GuardedBuffer b(random.take(count), shift);
-    GuardedBuffer y = GuardedBuffer::poisoned(count, shift);
+    GuardedFloats a(random.take(count), shift);
+    GuardedFloats b(random.take(count), shift);
+    GuardedFloats y = GuardedFloats::poisoned(count, shift);
     run_kernel(kernels::add_spec(), workload(count), {a.argument(), b.argument(), y.argument(), Scalar(count)});
     CHECK(mismatches(y.operand(), [&](std::size_t i) { return a.operand()[i] + b.operand()[i]; }) == 0);
     CHECK(a.guards_intact());
@@ -56,8 +56,8 @@ TEST_CASE("Add gives the sum of each pair", "[kernels]") {
 TEST_CASE("Scale gives the product of each element", "[kernels]") {
   for_each_count([](std::uint64_t count, std::size_t shift, std::uint64_t seed) {
     constexpr float kFactor = -1.7f;
-    GuardedBuffer x(RandomFloats(seed).take(count), shift);
-    GuardedBuffer y = GuardedBuffer::poisoned(count, shift);
+    GuardedFloats x(RandomFloats(seed).take(count), shift);
+    GuardedFloats y = GuardedFloats::poisoned(count, shift);
     run_kernel(kernels::scale_spec(), workload(count), {x.argument(), y.argument(), Scalar(kFactor), Scalar(count)});
     CHECK(mismatches(y.operand(), [&](std::size_t i) { return x.operand()[i] * kFactor; }) == 0);
     CHECK(x.guards_intact());
@@ -69,7 +69,7 @@ TEST_CASE("An elementwise kernel is whole with any grid", "[kernels]") {
   std::vector<float> x = RandomFloats(kSeed).take(5000);
   std::vector<float> y(5000, -9.0f);
   run_kernel(kernels::scale_spec(), LaunchConfig{grid(1)},
-             {FloatBuffer{&x}, FloatBuffer{&y}, Scalar(2.0f), Scalar(std::uint64_t{5000})});
+             {buffer(x), buffer(y), Scalar(2.0f), Scalar(std::uint64_t{5000})});
   CHECK(mismatches(y, [&](std::size_t i) { return x[i] * 2.0f; }) == 0);
 }
 

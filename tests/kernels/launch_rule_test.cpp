@@ -61,6 +61,45 @@ TEST_CASE("An elementwise kernel takes a block for each 1024 elements up to 4096
   }
 }
 
+TEST_CASE("A kernel that gives each row to a warp takes a block for each 4 rows up to 4096 blocks", "[kernels]") {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const KernelSpec& spec : {kernels::layer_norm_spec(dtype), kernels::layer_norm_residual_spec(dtype)}) {
+      INFO(spec.symbol);
+      CHECK(grid_of(spec, {1}) == grid(1));
+      CHECK(grid_of(spec, {5}) == grid(2));
+      CHECK(grid_of(spec, {kMaxU32}) == grid(4096));
+    }
+    CHECK(grid_of(kernels::embedding_spec(dtype), {2, 16}) == grid(8));
+    CHECK(grid_of(kernels::embedding_spec(dtype), {3, 11}) == grid(9));
+    CHECK(grid_of(kernels::embedding_spec(dtype), {kMaxU32, kMaxU32}) == grid(4096));
+  }
+}
+
+TEST_CASE("A gelu takes a block for each 256 vectors up to 4096 blocks", "[kernels]") {
+  CHECK(grid_of(kernels::gelu_spec(DType::f32), {32, 64}) == grid(2));
+  CHECK(grid_of(kernels::gelu_spec(DType::f16), {32, 64}) == grid(1));
+  CHECK(grid_of(kernels::gelu_spec(DType::bf16), {1, 2049}) == grid(2));
+  CHECK(grid_of(kernels::gelu_spec(DType::bf16), {kMaxU32, kMaxU32}) == grid(4096));
+}
+
+TEST_CASE("A mean takes a block for each sequence up to 4096 blocks", "[kernels]") {
+  CHECK(grid_of(kernels::mean_pool_spec(DType::f16), {32}) == grid(32));
+  CHECK(grid_of(kernels::mean_pool_spec(DType::f16), {kMaxU32}) == grid(4096));
+}
+
+TEST_CASE("Attention takes a block for each tile of queries of each head of each sequence", "[kernels]") {
+  CHECK(grid_of(kernels::attention_spec(DType::f16, 32), {8, 128, 12, 32}) == grid(2, 12, 8));
+  CHECK(grid_of(kernels::attention_spec(DType::bf16, 64), {1, 65, 1, 33}) == grid(2, 1, 1));
+  CHECK(grid_of(kernels::attention_spec(DType::f32, 32), {8, 128, 12, 32}) == grid(8, 12, 8));
+  CHECK(grid_of(kernels::attention_spec(DType::f16, 32), {kMaxU32, kMaxU32, kMaxU32, 32}) ==
+        grid(67108864, 65535, 65535));
+}
+
+TEST_CASE("A head size that the attention kernel is too small for is refused", "[kernels]") {
+  CHECK(refusal_of(kernels::attention_spec(DType::f16, 32), {1, 16, 12, 33}) ==
+        "Workload word 3 (head_size) is 33, and the launch rule of \"attention_32\" takes 1 to 32.");
+}
+
 TEST_CASE("A workload with another number of words is refused", "[kernels]") {
   CHECK(refusal_of(kernels::linear_spec(), {32}) ==
         "The workload has 1 words, and the launch rule of \"linear\" takes 2 (rows, out).");

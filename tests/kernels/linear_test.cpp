@@ -43,7 +43,7 @@ class LinearProblem {
     const bool accumulates = variant == Variant::split;
     const std::size_t elements = std::size_t{size_.rows} * size_.out;
     const std::vector<float> before = accumulates ? random_.take(elements) : std::vector<float>(elements, 0.0f);
-    GuardedBuffer y = accumulates ? GuardedBuffer(before, shift_) : GuardedBuffer::poisoned(elements, shift_);
+    GuardedFloats y = accumulates ? GuardedFloats(before, shift_) : GuardedFloats::poisoned(elements, shift_);
 
     const KernelSpec spec = spec_of(variant);
     std::vector<KernelArgument> arguments{x_.argument(), w_.argument()};
@@ -101,9 +101,9 @@ class LinearProblem {
   Size size_;
   RandomFloats random_;
   std::size_t shift_;
-  GuardedBuffer x_;
-  GuardedBuffer w_;
-  GuardedBuffer b_;
+  GuardedFloats x_;
+  GuardedFloats w_;
+  GuardedFloats b_;
 };
 
 constexpr double kAllowed = 4;  // See LinearProblem::error; a NaN fails the comparison.
@@ -176,7 +176,7 @@ TEST_CASE("A NaN of the input passes relu", "[kernels]") {
   std::vector<float> b{0};
   std::vector<float> y{7};
   run_kernel(kernels::linear_relu_spec(), workload(1, 1),
-             {FloatBuffer{&x}, FloatBuffer{&w}, FloatBuffer{&b}, FloatBuffer{&y}, Scalar(1u), Scalar(1u), Scalar(1u)});
+             {buffer(x), buffer(w), buffer(b), buffer(y), Scalar(1u), Scalar(1u), Scalar(1u)});
   CHECK(std::isnan(y[0]));
 }
 

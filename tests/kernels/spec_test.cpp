@@ -6,14 +6,24 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 namespace weft::test {
 namespace {
 
 std::vector<KernelSpec> shipped_kernels() {
-  return {kernels::linear_spec(),       kernels::linear_relu_spec(), kernels::linear_unbiased_spec(),
-          kernels::linear_split_spec(), kernels::add_spec(),         kernels::scale_spec()};
+  std::vector<KernelSpec> specs{
+      kernels::linear_spec(),       kernels::linear_relu_spec(), kernels::linear_unbiased_spec(),
+      kernels::linear_split_spec(), kernels::add_spec(),         kernels::scale_spec()};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    specs.insert(specs.end(), {kernels::embedding_spec(dtype), kernels::layer_norm_spec(dtype),
+                               kernels::layer_norm_residual_spec(dtype), kernels::gelu_spec(dtype),
+                               kernels::attention_spec(dtype, 32), kernels::attention_spec(dtype, 64),
+                               kernels::attention_spec(dtype, 128), kernels::mean_pool_spec(dtype)});
+  }
+  return specs;
 }
 
 }  // namespace
@@ -24,10 +34,52 @@ TEST_CASE("A split linear layer reads and writes its accumulator and others only
   CHECK(kernels::linear_split_spec().parameters[3].access == Access::read_write);
 }
 
-TEST_CASE("A shipped kernel promises nothing about programmatic launches", "[kernels]") {
+// That the code keeps the promise is checked in its PTX.
+TEST_CASE("A shipped kernel promises to wait for its dependencies before it touches memory", "[kernels]") {
   for (const KernelSpec& spec : shipped_kernels()) {
-    INFO(spec.label);
-    CHECK_FALSE(spec.programmatic);
+    INFO(spec.symbol);
+    CHECK(spec.programmatic);
+  }
+}
+
+TEST_CASE("Every shipped kernel has a symbol of its own with its element type at the end", "[kernels]") {
+  std::set<std::string> symbols;
+  for (const KernelSpec& spec : shipped_kernels()) CHECK(symbols.insert(spec.symbol).second);
+  CHECK(symbols.contains("weft_linear_f32"));
+  CHECK(symbols.contains("weft_layer_norm_residual_bf16"));
+  CHECK(symbols.contains("weft_attention_64_f16"));
+}
+
+TEST_CASE("A typed kernel of each element type makes the spec of its dtype", "[kernels]") {
+  CHECK(kernels::gelu<float>.make().symbol == "weft_gelu_f32");
+  CHECK(kernels::gelu<f16>.make().symbol == "weft_gelu_f16");
+  CHECK(kernels::gelu<bf16>.make().symbol == "weft_gelu_bf16");
+  CHECK(kernels::attention<bf16, 128>.make().symbol == "weft_attention_128_bf16");
+  CHECK(kernels::gelu<f16>.make().parameters[0].element_size == 2);
+  CHECK(kernels::mean_pool<f16>.make().parameters[2].element_size == 4);
+}
+
+TEST_CASE("An element type without a kernel is refused", "[kernels]") {
+  const Error error = refusal([] { static_cast<void>(kernels::layer_norm_spec(DType::f64)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(error.sentence() == "There is no kernel \"layer_norm\" for f64, but for f32, f16 and bf16.");
+}
+
+TEST_CASE("The attention kernel is the smallest that takes the head size", "[kernels]") {
+  const auto symbol = [](std::uint32_t head_size) { return kernels::attention_spec(DType::f16, head_size).symbol; };
+  CHECK(symbol(1) == "weft_attention_32_f16");
+  CHECK(symbol(32) == "weft_attention_32_f16");
+  CHECK(symbol(33) == "weft_attention_64_f16");
+  CHECK(symbol(64) == "weft_attention_64_f16");
+  CHECK(symbol(65) == "weft_attention_128_f16");
+  CHECK(symbol(128) == "weft_attention_128_f16");
+}
+
+TEST_CASE("A head size of 0 or beyond 128 is refused", "[kernels]") {
+  for (const std::uint32_t head_size : {0u, 129u}) {
+    const Error error = refusal([&] { static_cast<void>(kernels::attention_spec(DType::f32, head_size)); });
+    CHECK(error.code() == ErrorCode::invalid);
+    CHECK(error.sentence() == "The head size is " + std::to_string(head_size) + ", and attention takes 1 to 128.");
   }
 }
 
@@ -35,7 +87,7 @@ TEST_CASE("A shipped kernel promises nothing about programmatic launches", "[ker
 TEST_CASE("The compiled layout of every shipped kernel equals that of its host reference", "[kernels][cuda-only]") {
   const std::shared_ptr<DeviceApi> api = open_device(test_device());
   for (const KernelSpec& spec : shipped_kernels()) {
-    INFO(spec.label);
+    INFO(spec.symbol);
     const CompiledKernel compiled = LoadedKernel(*api, spec).compiled();
     std::vector<std::uint32_t> sizes;
     for (const auto& parameter : compiled.parameters) sizes.push_back(parameter.size);

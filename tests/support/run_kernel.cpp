@@ -65,7 +65,7 @@ void LoadedKernel::run(StreamHandle stream, const LaunchConfig& launch, const st
 
 void run_kernel(const KernelSpec& spec, const LaunchConfig& launch, const std::vector<KernelArgument>& arguments) {
   struct Copy {
-    std::vector<float>& values;
+    std::span<std::byte> bytes;
     DeviceAddress address;
   };
   const std::shared_ptr<DeviceApi> api = open_device(test_device());
@@ -81,13 +81,12 @@ void run_kernel(const KernelSpec& spec, const LaunchConfig& launch, const std::v
       parameters.push_back(*scalar);
       continue;
     }
-    const auto& buffer = std::get<FloatBuffer>(argument);
-    const std::uint64_t bytes = buffer.values->size() * sizeof(float);
+    const auto& [bytes, offset] = std::get<BufferArgument>(argument);
     DeviceAddress address = 0;
-    check(api->allocate(stream, bytes, address), "allocate the test's buffer");
-    check(api->copy(stream, {address, address_of(buffer.values->data()), bytes}), "copy the test's buffer in");
-    copies.push_back({*buffer.values, address});
-    parameters.emplace_back(address + buffer.offset * sizeof(float));
+    check(api->allocate(stream, bytes.size(), address), "allocate the test's buffer");
+    check(api->copy(stream, {address, address_of(bytes.data()), bytes.size()}), "copy the test's buffer in");
+    copies.push_back({bytes, address});
+    parameters.emplace_back(address + offset);
   }
 
   {
@@ -95,8 +94,8 @@ void run_kernel(const KernelSpec& spec, const LaunchConfig& launch, const std::v
     kernel.run(stream, launch, parameters);
   }
   for (const Copy& copy : copies) {
-    const std::uint64_t bytes = copy.values.size() * sizeof(float);
-    check(api->copy(stream, {address_of(copy.values.data()), copy.address, bytes}), "copy the test's buffer back");
+    check(api->copy(stream, {address_of(copy.bytes.data()), copy.address, copy.bytes.size()}),
+          "copy the test's buffer back");
     check(api->free(stream, copy.address), "free the test's buffer");
   }
   check(api->synchronize_stream(stream), "wait for the test's copies");

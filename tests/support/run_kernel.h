@@ -5,6 +5,7 @@
 #include <weft/kernel.h>
 
 #include <cstddef>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -32,13 +33,19 @@ class LoadedKernel {
   CompiledKernel compiled_;
 };
 
-/// A binding: its memory holds `values`, and the kernel's pointer stands `offset` floats into it.
-struct FloatBuffer {
-  std::vector<float>* values;  // not owned
+/// A binding: its memory holds `bytes`, and the kernel's pointer stands `offset` bytes into it.
+struct BufferArgument {
+  std::span<std::byte> bytes;  // not owned
   std::size_t offset = 0;
 };
 
-using KernelArgument = std::variant<FloatBuffer, Scalar>;
+/// A binding of all of `values`, which it does not own.
+template <class T>
+[[nodiscard]] BufferArgument buffer(std::vector<T>& values) {
+  return {std::as_writable_bytes(std::span(values)), 0};
+}
+
+using KernelArgument = std::variant<BufferArgument, Scalar>;
 
 /// Runs one launch of a kernel on test_device(). Every buffer is copied in before and back after, so that the bytes
 /// around what the kernel owns can be checked too.

@@ -84,6 +84,11 @@ function(weft_add_checks)
   add_test(NAME "check: C++ of the tree in the docs is as it stands there" COMMAND ${scripts}/snippets)
   add_test(NAME "check: mutants fit the sources" COMMAND ${PROJECT_SOURCE_DIR}/tools/mutate --check)
 
+  if(WEFT_CUDA)
+    add_test(NAME "check: shipped kernels wait for their dependencies"
+             COMMAND ${scripts}/programmatic_waits ${CMAKE_CUDA_COMPILER})
+  endif()
+
   get_property(programs GLOBAL PROPERTY weft_test_programs)
   file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/test_programs CONTENT "${programs}")
   add_test(NAME "check: ctest runs every case"

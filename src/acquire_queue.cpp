@@ -47,6 +47,11 @@ std::optional<std::uint32_t> AcquireQueue::Waiter::take() {
   return std::exchange(slot_, {});
 }
 
+bool AcquireQueue::Waiter::is_first() const {
+  const std::lock_guard lock(queue_.mutex_);
+  return place_ == queue_.waiters_.begin();
+}
+
 void AcquireQueue::serve_with_lock_held() noexcept {
   while (!waiters_.empty()) {
     const std::optional<std::uint32_t> slot = pool_.find_free_slot();

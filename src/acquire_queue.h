@@ -29,6 +29,8 @@ class AcquireQueue {
 
     /// The slot that it was given, if it was: the caller's then.
     [[nodiscard]] std::optional<std::uint32_t> take();
+    /// Whether nobody waits before it.
+    [[nodiscard]] bool is_first() const;
 
    private:
     friend class AcquireQueue;

@@ -48,6 +48,7 @@ ContextState::ContextState(Device device, std::shared_ptr<DeviceApi> api, Alloca
 ContextState::~ContextState() {
   log(LogLevel::info, to_string(device_),
       [&] { return fmt::format("A context of {} is closed.", to_string(device_)); });
+  for (const Retired& retired : retired_) retired.lane->wait_or_hang();
   if (std::ranges::any_of(retired_, [](const Retired& retired) { return retired.lane->has_hung(); })) {
     // Any lane may follow the one that hangs, and the device does not close before it ends.
     transfers_.abandon();
@@ -56,7 +57,8 @@ ContextState::~ContextState() {
     keep_forever(domain_);
     return;
   }
-  for (Retired& retired : retired_) static_cast<void>(api().synchronize_stream(retired.lane->stream()));
+  for (Retired& retired : retired_)
+    log_swallowed(api().synchronize_stream(retired.lane->stream()), "wait for the last runs of a context");
 }
 
 // Launches what waits for the host, as long as something does.
@@ -94,6 +96,7 @@ void ContextState::retire_behind(TrackedMemory& memory, const std::shared_ptr<co
 
 void ContextState::reap() noexcept {
   if (process_state() != ProcessState::running) return;
+  counters_.settle();
   Retirement drained;  // Destroyed outside the lock: it frees memory and code.
   const std::lock_guard lock(mutex_);
   for (auto next = retired_.begin(); next != retired_.end();) {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <list>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -34,6 +36,11 @@ class SharedCounter {
   std::atomic<std::uint64_t> value_{0};
 };
 
+class Lane;
+
+/// The runs of one slot, by its lane: `in_flight` and `runs`.
+[[nodiscard]] SlotStatistics runs_of(const Lane& lane) noexcept;
+
 /// Who has slots to count. `statistics` is called under a lock of the context and takes none.
 class SlotSource {
  public:
@@ -49,18 +56,31 @@ class SlotSource {
 /// What a context counts, beside its memory. Thread-safe.
 class ContextCounters {
  public:
+  /// Those of a source's slots. A list, so that they change hands where nothing may fail.
+  using Lanes = std::list<std::shared_ptr<const Lane>>;
+
   /// `source` is asked from now on, until it is removed.
-  void add(const SlotSource& source);
-  /// Keeps what it has counted so far.
+  void add(const SlotSource& source, Lanes lanes);
+  /// Keeps what it has counted so far, and the lanes that are in flight, whose runs count as what becomes of them.
   void remove(const SlotSource& source) noexcept;
+  /// Lets go of lanes whose source is gone and that have drained by now.
+  void settle() noexcept;
 
   [[nodiscard]] std::uint64_t models() const;
   [[nodiscard]] SlotStatistics slots() const;
 
  private:
+  struct Source {
+    const SlotSource* slots;
+    Lanes lanes;
+  };
+  /// With the lock held. What is let go of is moved to `drained`, to be destroyed outside it.
+  void settle(Lanes& drained) noexcept;
+
   mutable std::mutex mutex_;
-  std::vector<const SlotSource*> sources_;  // Guarded by mutex_, as the next.
-  SlotStatistics gone_;                     // Of sources that were removed: what counts so far.
+  std::vector<Source> sources_;  // Guarded by mutex_, as the next.
+  SlotStatistics gone_;          // Of sources that were removed: what counts so far.
+  Lanes late_;                   // Of those, too; not counted there yet.
 };
 
 }  // namespace weft

@@ -6,6 +6,8 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <exception>
+#include <thread>
 #include <utility>
 
 namespace weft {
@@ -54,6 +56,16 @@ void Lane::require_progress(std::uint64_t run) const {
                              fmt::format("The stream drained, but its run {} did not report completion.", run));
                }
              });
+}
+
+void Lane::wait_or_hang() const noexcept {
+  constexpr std::chrono::milliseconds kBetweenLooks{1};
+  if (!options_.hang_after) return;
+  try {
+    for (; !has_drained(); std::this_thread::sleep_for(kBetweenLooks)) require_progress(launched());
+  } catch (const std::exception&) {
+    // It hangs, or the device is lost.
+  }
 }
 
 // The event is recorded again for every follower: what it then stands for is later, and never less. Two threads that do

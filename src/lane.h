@@ -67,6 +67,8 @@ class Lane {
   /// Asks the device about a run that takes long. Errors: `device_lost`; `internal` if the stream drained without it;
   /// `failed` if it has hung.
   void require_progress(std::uint64_t run) const;
+  /// Returns when the last run has finished or is found to hang, at once for a lane without a limit.
+  void wait_or_hang() const noexcept;
   /// Whether a run was found to hang. Nothing that waits for the lane's stream can be waited for then.
   [[nodiscard]] bool has_hung() const noexcept { return has_hung_.load(std::memory_order_relaxed); }
   /// ok until the device is lost. Asks no driver.

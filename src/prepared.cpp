@@ -364,7 +364,12 @@ class PreparedModel::AcquireWatch final : public Watch {
         slot = ModelSlot(pool_, *index);
       } else {
         const bool is_late = std::chrono::steady_clock::now() >= deadline_;
-        if (ask || is_late) pool_->require_progress();
+        // The first asks for all; who waits behind it learns so what it has found.
+        if (is_late || (ask && waiter_.is_first())) {
+          pool_->require_progress();
+        } else if (ask) {
+          pool_->require_usable();
+        }
         if (!is_late) return false;
         pool_->count_empty_acquire();
       }

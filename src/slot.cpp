@@ -126,9 +126,7 @@ Completion Slot::launch(const SlotLaunch& given) {
   const std::uint64_t run = lane_->launched() + 1;
   runs.asked(run);
   try {
-    Completion completion = start(given);
-    count_copies(plan_->forms[given.form].form);
-    return completion;
+    return start(given);
   } catch (...) {
     runs.refused(run);
     throw;
@@ -148,6 +146,7 @@ Completion Slot::start(const SlotLaunch& given) {
         const SubmissionPtr& submission = renew_submission();
         const auto launch = [this, form = given.form] {
           check(context_.api().launch(executables_[form].get(), lane_->stream()), "launch the graph");
+          count_copies(plan_->forms[form].form);
         };
         if (uses_.empty() && producers_.empty()) {
           submission->launched(lane_->run(launch));
@@ -187,14 +186,13 @@ void Slot::count_copies(const RequestForm& form) noexcept {
 }
 
 SlotStatistics Slot::statistics() const noexcept {
-  const std::uint64_t launched = lane_->launched();
-  const std::uint64_t in_flight = lane_->has_finished(launched) ? 0 : 1;
+  const SlotStatistics runs = runs_of(*lane_);
   return {.slots = 1,
           .executables = executables_.size(),
           .leased = leases_.load(std::memory_order_relaxed) > 0 ? 1u : 0u,
-          .in_flight = in_flight,
+          .in_flight = runs.in_flight,
           .unhealthy = lane_->has_hung() ? 1u : 0u,
-          .runs = lane_->log()->counters(launched, launched - in_flight),
+          .runs = runs.runs,
           .copies = {.up_bytes = up_bytes_.value(),
                      .device_bytes = device_bytes_.value(),
                      .down_bytes = down_bytes_.value()},

@@ -74,7 +74,9 @@ SlotPool::SlotPool(const Context& context, const PrepareOptions& options,
   graphs_->settle();
   memory_bytes_ = need.words + need.staging + need.device + graphs_->bytes();
   for (const auto& slot : slots_) slot->settle();
-  state.counters().add(*this);
+  ContextCounters::Lanes lanes;
+  for (const auto& slot : slots_) lanes.push_back(slot->lane());
+  state.counters().add(*this, std::move(lanes));
   log_prepared();
 }
 
@@ -125,8 +127,7 @@ std::optional<std::uint32_t> SlotPool::try_reserve() {
   if (!queue_.has_waiters()) {
     if (const auto slot = find_free_slot()) return slot;
   }
-  check(ContextAccess::state(context_)->api().health(), "run requests");
-  require_healthy_slot();
+  require_usable();
   return {};
 }
 
@@ -135,7 +136,8 @@ std::optional<std::uint32_t> SlotPool::reserve(Deadline deadline) {
   return queue_.wait(deadline);
 }
 
-void SlotPool::require_healthy_slot() const {
+void SlotPool::require_usable() const {
+  check(ContextAccess::state(context_)->api().health(), "run requests");
   if (!std::ranges::all_of(slots_, [](const auto& slot) { return slot->lane()->has_hung(); })) return;
   throw Error(ErrorCode::failed, fmt::format("All {} slots of graph \"{}\" hang; none of them is used again.", size(),
                                              slots_.front()->plan().forms.front().graph.title));
@@ -150,7 +152,7 @@ void SlotPool::require_progress() const {
       if (!lane.has_hung()) throw;
     }
   }
-  require_healthy_slot();
+  require_usable();
 }
 
 std::size_t SlotPool::find_form(Side inputs, std::optional<Side> outputs) const {

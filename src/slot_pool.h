@@ -60,6 +60,8 @@ class SlotPool final : public SlotSource {
   /// Asks the device about the runs that a wait for a slot waits for; one that has hung makes its slot unhealthy.
   /// Errors: those of Lane::require_progress, and `failed` when no slot is healthy.
   void require_progress() const;
+  /// As `try_reserve` refuses; asks no device.
+  void require_usable() const;
 
   /// Index of the first form that fits. Errors: `invalid` when the pool is not prepared for it.
   [[nodiscard]] std::size_t find_form(Side inputs, std::optional<Side> outputs) const;
@@ -67,7 +69,6 @@ class SlotPool final : public SlotSource {
   [[nodiscard]] std::size_t output_index(const Region& region) const;
 
  private:
-  void require_healthy_slot() const;
   void log_prepared() const noexcept;
 
   Context context_;

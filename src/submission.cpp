@@ -8,11 +8,13 @@
 #include <spdlog/fmt/fmt.h>
 
 #include <new>
+#include <string_view>
 
 namespace weft {
 
 namespace {
 
+constexpr std::string_view kStopped = "It does not run, since what it follows";
 constexpr std::chrono::nanoseconds kHostSpin = std::chrono::microseconds(50);  // Work of the host is rarely quick.
 
 std::optional<RunProfile::Time> time_of(std::chrono::steady_clock::rep ticks) {
@@ -23,7 +25,7 @@ std::optional<RunProfile::Time> time_of(std::chrono::steady_clock::rep ticks) {
 }  // namespace
 
 Submission::Submission(ContextState& home, std::shared_ptr<const Lane> lane) noexcept
-    : home_(home.weak_from_this()), lane_(std::move(lane)) {}
+    : home_(home.weak_from_this()), lane_(std::move(lane)), asked_(lane_->launched() + 1) {}
 
 Submission::Submission(ContextState& home, std::string label) noexcept
     : home_(home.weak_from_this()), label_(std::move(label)) {
@@ -38,6 +40,7 @@ bool Submission::is_of(const ContextState& context) const noexcept {
 void Submission::renew() noexcept {
   phase_.store(Phase::pending, std::memory_order_relaxed);
   error_.reset();
+  asked_ = lane_->launched() + 1;
   submitted_.store(0, std::memory_order_relaxed);
   launched_.store(0, std::memory_order_relaxed);
   finished_.store(0, std::memory_order_relaxed);
@@ -160,7 +163,7 @@ bool Submission::settle(const Error& error) noexcept {
   note_finish();
   const Phase outcome = error.code() == ErrorCode::cancelled ? Phase::cancelled : Phase::failed;
   if (RunLog* const runs = log()) {
-    runs->stopped(is_launched ? run_ : lane_->launched() + 1, is_launched,
+    runs->stopped(is_launched ? run_ : asked_, is_launched,
                   outcome == Phase::cancelled ? TraceOutcome::cancelled : TraceOutcome::failed);
   }
   phase_.store(outcome, std::memory_order_release);
@@ -191,12 +194,13 @@ std::string Submission::describe() const {
 }
 
 Error stopped_by(const Error& error) {
+  // Behind what did not run itself: told once, however long the chain.
+  if (error.sentence().starts_with(kStopped)) return {error.code(), error.sentence(), error.cause()};
   const bool is_cancelled = error.code() == ErrorCode::cancelled;
   return {is_cancelled                             ? ErrorCode::cancelled
           : error.code() == ErrorCode::device_lost ? error.code()
                                                    : ErrorCode::failed,
-          fmt::format("It does not run, since what it follows {}: {}", is_cancelled ? "was cancelled" : "failed",
-                      error.what()),
+          fmt::format("{} {}: {}", kStopped, is_cancelled ? "was cancelled" : "failed", error.what()),
           error.cause() != nullptr ? error.cause() : std::make_exception_ptr(error)};
 }
 

@@ -96,6 +96,7 @@ class Submission {
   mutable std::atomic<Phase> phase_{Phase::pending};  // Who sees a run's end first makes it `done`.
   std::weak_ptr<ContextState> home_;
   std::shared_ptr<const Lane> lane_;  // Null for work of the host.
+  std::uint64_t asked_ = 0;           // The run that it is to be, where one at a time is asked for.
   std::uint64_t run_ = 0;             // Set before the phase is `launched`.
   std::string label_;
   std::optional<Error> error_;  // Set before the phase is `failed` or `cancelled`, and read only then.

@@ -26,8 +26,7 @@ struct MemoryStatistics {
   friend bool operator==(const MemoryStatistics&, const MemoryStatistics&) = default;
 };
 
-/// Runs of slots so far, by what became of them. What is submitted and none of the others is in flight, or its slot
-/// went while it was.
+/// Runs of slots so far, by what became of them. What is submitted and none of the others is in flight.
 struct RunCounters {
   std::uint64_t submitted = 0;  ///< Accepted by a submit; a refused one counts nowhere.
   std::uint64_t completed = 0;  ///< Its results are readable.
@@ -77,7 +76,7 @@ struct TransferStatistics {
 struct ContextStatistics {
   MemoryStatistics memory = {};
   std::uint64_t models = 0;   ///< Prepared models, now.
-  SlotStatistics slots = {};  ///< Of these models; what counts so far is also of those that are gone.
+  SlotStatistics slots = {};  ///< Of these models; runs in flight, and what counts so far, also of those that are gone.
   TransferStatistics transfers = {};
   std::uint64_t callback_failures = 0;  ///< Callbacks that threw so far; each is logged as well.
   friend bool operator==(const ContextStatistics&, const ContextStatistics&) = default;

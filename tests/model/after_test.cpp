@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -239,6 +240,29 @@ TEST_CASE("A launch that is refused later is the outcome of its request", "[mode
   CHECK(source.complete());
   const Error error = refusal([&] { static_cast<void>(run.wait(in_a_minute())); });
   CHECK(error.code() == ErrorCode::device_lost);
+}
+
+TEST_CASE("The error at the end of a long chain tells its cause once", "[model][after][R12][T26]") {
+  const Context context = open_context();
+  CompletionSource source(context, "gate");
+  Completion last = source.completion();
+  XorModel model(TestSession(context), kCount, 0xff);
+  PreparedModel pool = model.fragment.prepare({.slots = 20, .forms = {kHostDevice}});
+  std::vector<Inference> runs;
+  for (int i = 0; i < 20; ++i) {
+    std::optional<ModelSlot> slot = pool.try_acquire();
+    REQUIRE(slot.has_value());
+    runs.push_back(std::move(*slot).submit({.after = {last}}));
+    last = runs.back().completion();
+  }
+  fail(source);
+  const Error error = refusal([&] { static_cast<void>(last.wait(in_a_minute())); });
+  CHECK(error.code() == ErrorCode::failed);
+  CHECK(contains(error.what(), "no luck"));
+  const std::string text = error.what();
+  const std::string told = "It does not run, since what it follows failed";
+  CHECK(text.find(told) == text.rfind(told));
+  CHECK(text.size() < 1000);
 }
 
 }  // namespace weft::test

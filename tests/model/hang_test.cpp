@@ -117,4 +117,18 @@ TEST_CASE("A run within its limit is not disturbed", "[model][hang]") {
   }
 }
 
+TEST_CASE("A context goes though a run hangs that nobody has waited for", "[model][hang][R20][host-only]") {
+  const auto device = std::make_shared<HostDevice>(HostOptions{});
+  {
+    const ScopedDevice scoped(Device::host(), device);
+    const Context context = Context::open(Device::host());
+    PreparedModel pool = XorModel(TestSession(context), kCount, 0xff).fragment.prepare({.hang_after = kHangAfter});
+    device->hold();
+    static_cast<void>(start(pool, kHostHost, fresh_bytes(kCount, 1)));
+  }
+  CHECK(device->violations().empty());  // It was reached, and the device is still held.
+  device->release();
+  device->drain();
+}
+
 }  // namespace weft::test

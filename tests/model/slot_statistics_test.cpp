@@ -89,6 +89,27 @@ TEST_CASE("A run in flight counts until it is done and not again", "[model][host
   CHECK(prepared.statistics().runs == RunCounters{.submitted = 1, .completed = 1});
 }
 
+TEST_CASE("A run in flight when its model goes counts as what becomes of it", "[model][host-only][R38]") {
+  HeldContext held;
+  XorModel model(TestSession(held.context), kCount, 0xff);
+  std::optional<PreparedModel> prepared = model.fragment.prepare({.slots = 3});
+  held.device->hold();
+  const auto submit_and_drop = [&] { return submit(*prepared, fresh_bytes(kCount, 1)).completion(); };
+  const Completion done = submit_and_drop();
+  const Completion cancelled = submit_and_drop();
+  static_cast<void>(submit_and_drop());  // Nobody looks.
+  prepared.reset();
+  CHECK(cancelled.cancel());
+  const ContextStatistics gone = held.context.statistics();
+  CHECK(gone.models == 0);
+  CHECK(gone.slots.in_flight == 3);
+  CHECK(gone.slots.runs == RunCounters{.submitted = 3, .cancelled = 1});
+  held.device->release();
+  REQUIRE(done.wait(in_a_minute()));
+  CHECK(eventually([&] { return held.context.statistics().slots.in_flight == 0; }));
+  CHECK(held.context.statistics().slots.runs == RunCounters{.submitted = 3, .completed = 2, .cancelled = 1});
+}
+
 TEST_CASE("Runs that fail or are cancelled count as that and never as completed", "[model][host-only][R38]") {
   HeldContext held;
   XorModel model(TestSession(held.context), kCount, 0xff);
@@ -183,6 +204,21 @@ TEST_CASE("Inputs and outputs in shared memory are copied nowhere", "[model][R38
   CHECK(infer(prepared, input) == xored(input, 0xff));
   CHECK(prepared.statistics().copies == CopyCounters{});
   CHECK(prepared.statistics().runs == RunCounters{.submitted = 1, .completed = 1});
+}
+
+TEST_CASE("A request that never ran has copied nothing", "[model][R38]") {
+  XorModel model(kCount);
+  PreparedModel prepared = model.fragment.prepare();
+  CompletionSource producer(prepared.context(), "a producer");
+  {
+    const Inference run = prepared.try_acquire().value().submit(behind(producer));
+    CHECK(run.completion().cancel());
+  }
+  CHECK(prepared.statistics().copies == CopyCounters{});
+  CHECK(producer.complete());
+  CHECK(eventually([&] { return prepared.is_idle(); }));
+  static_cast<void>(infer(prepared, fresh_bytes(kCount, 1)));
+  CHECK(prepared.statistics().copies == CopyCounters{.up_bytes = kCount, .down_bytes = kCount});
 }
 
 }  // namespace weft::test

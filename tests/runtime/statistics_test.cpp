@@ -1,9 +1,12 @@
 #include "catch.h"
+#include "context_state.h"
 #include "counters.h"
 #include "device/faults.h"
 #include "device/handles.h"
 #include "device/host/host_device.h"
 #include "device/registry.h"
+#include "lane.h"
+#include "pinned_buffer.h"
 #include "runtime/memory_work.h"
 #include "support/bytes.h"
 #include "support/device.h"
@@ -15,6 +18,8 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,6 +31,7 @@ namespace weft::test {
 namespace {
 
 constexpr std::uint64_t kBytes = 96;
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 /// Slots with these counts.
 class CountedSlots final : public SlotSource {
@@ -55,8 +61,8 @@ TEST_CASE("A context's slots are the sum of its models and what counts so far ou
   CHECK(counters.slots() == SlotStatistics{});
   const CountedSlots one(numbered(1));
   CountedSlots hundred(numbered(100));
-  counters.add(one);
-  counters.add(hundred);
+  counters.add(one, {});
+  counters.add(hundred, {});
   CHECK(counters.models() == 2);
   CHECK(counters.slots() == numbered(101));
   counters.remove(one);
@@ -67,6 +73,7 @@ TEST_CASE("A context's slots are the sum of its models and what counts so far ou
   expected.leased = 300;
   expected.in_flight = 400;
   expected.unhealthy = 500;
+  expected.runs = numbered(100).runs;  // Those of a model that is gone are its lanes'; see below.
   CHECK(counters.slots() == expected);
   hundred.counts.runs.submitted += 1;
   expected.runs.submitted += 1;
@@ -74,6 +81,7 @@ TEST_CASE("A context's slots are the sum of its models and what counts so far ou
   counters.remove(hundred);
   CHECK(counters.models() == 0);
   expected.slots = expected.executables = expected.leased = expected.in_flight = expected.unhealthy = 0;
+  expected.runs = {};
   CHECK(counters.slots() == expected);
 }
 
@@ -177,6 +185,93 @@ TEST_CASE("A lost device is told to the log once", "[runtime][host-only][R38]") 
   set_log_sink({});
   CHECK(told ==
         std::vector<std::string>{"The device host is lost (a sticky error); nothing more runs on it in this process."});
+}
+
+TEST_CASE("Runs of a model that is gone count once they end", "[runtime][R38]") {
+  const Context context = open_context();
+  ContextState& state = *ContextAccess::state(context);
+  const auto page = std::make_shared<const PinnedBuffer>(state.domain(), kWordBytes, "a word");
+  const auto word = [&](std::uint64_t run) { std::memcpy(page->host(), &run, sizeof(run)); };
+  const auto lane = [&] {
+    const auto log = std::make_shared<RunLog>(state.trace(), TraceTrack{1, "g", 0});
+    return std::make_shared<Lane>(state.domain()->api(), page, page->host(), LaneOptions{.name = "g", .log = log});
+  };
+  const auto drained = lane();
+  const auto late = lane();
+  ContextCounters counters;
+  const CountedSlots slots({.runs = {.submitted = 3, .completed = 2}});
+  counters.add(slots, {drained, late});
+  static_cast<void>(drained->run([] {}));
+  static_cast<void>(late->run([] {}));
+  static_cast<void>(late->run([] {}));
+  word(1);
+  const SlotStatistics in_flight{.in_flight = 1, .runs = {.submitted = 3, .completed = 2}};
+  counters.remove(slots);
+  CHECK(drained.use_count() == 1);
+  CHECK(late.use_count() == 2);
+  CHECK(counters.slots() == in_flight);
+  counters.settle();
+  CHECK(counters.slots() == in_flight);
+  CHECK(late.use_count() == 2);
+  word(2);
+  const SlotStatistics over{.runs = {.submitted = 3, .completed = 3}};
+  CHECK(counters.slots() == over);
+  counters.settle();
+  CHECK(late.use_count() == 1);
+  CHECK(counters.slots() == over);
+}
+
+TEST_CASE("Runs of a model that is gone have failed when their device is lost", "[runtime][R38]") {
+  const auto failing =
+      std::make_shared<FailingDevice>(open_device(test_device()), Verb::query_stream, 0, StatusCode::device_lost);
+  const ScopedDevice scoped(test_device(), failing);
+  const Context context = Context::open(test_device());
+  ContextState& state = *ContextAccess::state(context);
+  const auto page = std::make_shared<const PinnedBuffer>(state.domain(), kWordBytes, "a word");
+  const auto log = std::make_shared<RunLog>(state.trace(), TraceTrack{1, "g", 0});
+  const auto lane =
+      std::make_shared<Lane>(state.domain()->api(), page, page->host(), LaneOptions{.name = "g", .log = log});
+  static_cast<void>(lane->run([] {}));
+  ContextCounters counters;
+  const CountedSlots slots({});
+  counters.add(slots, {lane});
+  counters.remove(slots);
+  CHECK(lane.use_count() == 2);
+  static_cast<void>(failing->query_stream(StreamHandle::none));
+  counters.settle();
+  CHECK(lane.use_count() == 1);
+  CHECK(counters.slots() == SlotStatistics{.runs = {.submitted = 1, .failed = 1}});
+}
+
+TEST_CASE("A failure to give memory back or to wait at the end is told to the log", "[runtime][R38]") {
+  struct Failure {
+    Verb verb;
+    const char* action;
+  };
+  for (const Failure& failure : {Failure{Verb::free_pinned, "free pinned memory"}, Failure{Verb::free, "free memory"},
+                                 Failure{Verb::synchronize_stream, "wait for the last copies of a context"}}) {
+    INFO(to_string(failure.verb));
+    std::vector<std::string> told;
+    const auto sink = [&](const LogRecord& record) {
+      if (record.level == LogLevel::warning) told.emplace_back(record.message);
+    };
+    /// Returns how many calls of the verb there were.
+    const auto copy_and_close = [&](std::uint64_t failing_call) {
+      const auto failing =
+          std::make_shared<FailingDevice>(open_device(test_device()), failure.verb, failing_call, StatusCode::internal);
+      const ScopedDevice scoped(test_device(), failing);
+      CHECK(values(upload(Context::open(test_device()), fresh_bytes(kBytes, 1))) == fresh_bytes(kBytes, 1));
+      return failing->calls();
+    };
+    set_log_sink(sink);
+    const std::uint64_t calls = copy_and_close(kNever);
+    CHECK(told.empty());
+    REQUIRE(calls > 0);
+    CHECK(copy_and_close(calls - 1) == calls);
+    set_log_sink({});
+    CHECK(told == std::vector<std::string>{std::string("The device cannot ") + failure.action +
+                                           ": a rule of its use is broken (an injected failure)."});
+  }
 }
 
 TEST_CASE("A failure that a destructor meets is told to the log", "[runtime][R38]") {

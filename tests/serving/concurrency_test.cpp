@@ -36,6 +36,9 @@ namespace {
 constexpr std::size_t kModels = 4;
 constexpr std::size_t kThreads = 32;
 constexpr std::uint32_t kSlots = 8;
+constexpr std::uint64_t kForgetOneIn = 1000;  // Requests before which a plan is forgotten, to be loaded anew.
+// While warming up: what a driver and malloc keep for as many plans at once as there may be is there afterwards.
+constexpr std::uint64_t kForgetOneInWhileWarm = 50;
 
 std::uint64_t requests_asked_for(std::uint64_t usual) {
   const char* asked = std::getenv("WEFT_TEST_REQUESTS");
@@ -79,9 +82,10 @@ class Server {
       std::uint64_t requests, std::uint64_t seed, Tally& tally, std::uint64_t warm_up = 0,
       const std::function<void()>& pause = [] {}) {
     std::atomic<std::uint64_t> next{0};
-    const auto serve_until = [&](std::uint64_t end, std::mt19937_64& random) {
+    const auto serve_until = [&](std::uint64_t end, std::mt19937_64& random, std::uint64_t forget_one_in) {
       while (next.fetch_add(1) < end) {
         try {
+          if (random() % forget_one_in == 0) forget(random() % kModels);
           request(random, tally);
         } catch (const std::exception& error) {
           tally.note(error.what());
@@ -96,9 +100,9 @@ class Server {
     for (std::size_t t = 0; t < kThreads; ++t) {
       threads.emplace_back([&, t] {
         std::mt19937_64 random(seed * kThreads + t);
-        serve_until(warm_up, random);
+        serve_until(warm_up, random, kForgetOneInWhileWarm);
         paused.arrive_and_wait();
-        serve_until(requests, random);
+        serve_until(requests, random, kForgetOneIn);
         paused.arrive_and_wait();  // The last look, with the same threads.
       });
     }
@@ -110,7 +114,7 @@ class Server {
     for (const PlanKey& key : keys_) cache_.forget(key);
     return eventually([&] {
       const ContextStatistics statistics = context_.statistics();
-      return statistics.models == 0 && statistics.memory.staging.live_bytes == 0;
+      return statistics.models == 0 && statistics.memory.staging.live_bytes == 0 && statistics.slots.in_flight == 0;
     });
   }
 
@@ -150,7 +154,6 @@ class Server {
   void request(std::mt19937_64& random, Tally& tally) {
     const std::size_t model = random() % kModels;
     const std::uint64_t kind = random() % 1000;
-    if (random() % 1000 == 0) forget(model);
     PreparedModel pool = plan(model);
     const std::vector<std::uint8_t> input = fresh_bytes(bytes(model), random());
     const Deadline deadline =
@@ -229,9 +232,7 @@ class Server {
   PlanCache cache_{PlanCacheOptions{.max_plans = kModels, .kept_misses = 16}};
 };
 
-/// What the process has in memory, but for what malloc keeps free.
 std::uint64_t resident_bytes() {
-  ::malloc_trim(0);
   std::ifstream file("/proc/self/statm");
   std::uint64_t total = 0;
   std::uint64_t resident = 0;
@@ -260,11 +261,9 @@ TEST_CASE("Thousands of requests of many threads are all answered right and leav
   CHECK(statistics.slots.leased == 0);
   CHECK(statistics.slots.in_flight == 0);
   CHECK(statistics.callback_failures == 0);
-  // Runs in flight when their evicted plan goes are told by their completions, and counted as submitted alone.
+  // Those too that were in flight when their plan went.
   const RunCounters& runs = statistics.slots.runs;
-  const std::uint64_t counted = runs.completed + runs.failed + runs.cancelled;
-  CHECK(runs.submitted >= counted);
-  CHECK(runs.submitted - counted <= server.cache_statistics().evictions * kSlots);
+  CHECK(runs.submitted == runs.completed + runs.failed + runs.cancelled);
 }
 
 TEST_CASE("A server that has served long takes no more memory than one that has warmed up",

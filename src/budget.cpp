@@ -80,7 +80,9 @@ MemoryReservation MemoryBudget::reserve(std::uint64_t bytes) const {
   if (take(bytes)) return {state_, bytes};
   reclaim();
   while (!take(bytes)) {
-    if (!evict_idle(*this)) refuse_for_now(bytes);
+    if (evict_idle(*this)) continue;
+    if (take(bytes)) break;  // What others have given back meanwhile.
+    refuse_for_now(bytes);
   }
   return {state_, bytes};
 }

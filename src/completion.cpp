@@ -68,9 +68,17 @@ std::optional<Error> Completion::error() const {
 
 void Completion::then(std::function<void()> callback) const {
   if (!callback) refuse("The callback of a completion is empty.");
-  // A context that is gone has waited for all its work.
-  std::shared_ptr<ContextState> home = is_done() ? nullptr : submission_->home().lock();
-  if (home == nullptr) return callback();
+  if (is_done()) return callback();
+  std::shared_ptr<ContextState> home = submission_->home().lock();
+  if (home == nullptr) {
+    // The context's last handle is going, which waits for its work; its watcher takes nothing any more.
+    try {
+      static_cast<void>(submission_->wait(Deadline::max()));
+    } catch (const Error&) {
+      // An outcome as any other.
+    }
+    return callback();
+  }
   Watcher& watcher = home->watcher();
   watcher.add(std::make_unique<CompletionWatch>(std::move(home), *this, std::move(callback)));
 }

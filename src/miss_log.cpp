@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <optional>
 
 namespace weft {
@@ -65,11 +66,16 @@ void MissLog::loaded(const PlanKey& key) {
   if (cached_.size() > kMostCached) cached_.pop_back();
 }
 
-void MissLog::ended(const std::string& content, UnitEnd end) {
+void MissLog::ended(const std::string& content, UnitEnd end) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase_if(cached_, [&](const auto& each) { return each->content() == content; });
   const std::size_t hash = hash_of(content);
-  if (gone_.insert_or_assign(hash, end).second) gone_order_.push_back(hash);
+  try {
+    std::list<std::size_t> place{hash};
+    if (gone_.insert_or_assign(hash, end).second) gone_order_.splice(gone_order_.end(), place);
+  } catch (const std::bad_alloc&) {
+    return;  // A key that is forgotten counts as one that was never seen.
+  }
   if (gone_order_.size() <= kMostGone) return;
   gone_.erase(gone_order_.front());
   gone_order_.pop_front();

@@ -25,7 +25,7 @@ class MissLog {
 
   void miss(const PlanKey& key, bool is_replacement);
   void loaded(const PlanKey& key);
-  void ended(const std::string& content, UnitEnd end);
+  void ended(const std::string& content, UnitEnd end) noexcept;
 
   [[nodiscard]] PlanMissCounters counters() const;
   /// Oldest first.
@@ -42,7 +42,7 @@ class MissLog {
   std::list<std::shared_ptr<const PlanKey>> cached_;  // Latest first.
   // Keys that are gone, by the hash of their content: what a collision would spoil is a reason.
   std::unordered_map<std::size_t, UnitEnd> gone_;
-  std::deque<std::size_t> gone_order_;
+  std::list<std::size_t> gone_order_;
 };
 
 }  // namespace weft

@@ -1,6 +1,7 @@
 #include "unit_store.h"
 
 #include "device/process_state.h"
+#include "logging.h"
 #include "refusal.h"
 
 #include <spdlog/fmt/fmt.h>
@@ -13,9 +14,14 @@ namespace weft {
 struct UnitStore::Entry {
   enum class State : std::uint8_t { loading, ready, failed };
 
-  Entry(std::string content, const std::type_info& of) : key(std::move(content)), type(&of) {}
+  Entry(const Key& of, const std::type_info& unit_type) : key(of.content), name(of.name), type(&unit_type) {}
+
+  void log_end() const noexcept {
+    log(LogLevel::debug, name, [&] { return fmt::format("The {} is evicted.", name); });
+  }
 
   const std::string key;
+  const std::string name;
   const std::type_info* const type;
   // All below: guarded by the store's mutex.
   State state = State::loading;
@@ -62,6 +68,34 @@ class UnitStore::Loading {
   const Loading* outer_;
 };
 
+/// An eviction that is under way on a thread. Made and destroyed with the store's lock held, which it lets go of.
+class UnitStore::Evicting {
+ public:
+  explicit Evicting(UnitStore& store) noexcept : store_(store), outer_(innermost_) {
+    innermost_ = this;
+    ++store_.evicting_;
+  }
+  Evicting(const Evicting&) = delete;
+  Evicting& operator=(const Evicting&) = delete;
+  ~Evicting() {
+    innermost_ = outer_;
+    --store_.evicting_;
+    store_.has_evicted_.notify_all();
+  }
+
+  /// How many of the store's this thread is in: a predicate or destructor of a unit may do anything.
+  [[nodiscard]] static std::uint32_t count(const UnitStore& store) noexcept {
+    std::uint32_t count = 0;
+    for (const Evicting* each = innermost_; each != nullptr; each = each->outer_) count += &each->store_ == &store;
+    return count;
+  }
+
+ private:
+  static thread_local const Evicting* innermost_;
+  UnitStore& store_;
+  const Evicting* outer_;
+};
+
 namespace {
 
 /// What goes from its entry. Who waits for it still finds it there, and lets it go with the entry.
@@ -73,6 +107,7 @@ std::shared_ptr<detail::Unit> take_unit(Entry& entry) {
 }  // namespace
 
 thread_local const UnitStore::Loading* UnitStore::Loading::innermost_ = nullptr;
+thread_local const UnitStore::Evicting* UnitStore::Evicting::innermost_ = nullptr;
 
 UnitStore::EntryPtr UnitStore::find_entry(const std::string& key) const {
   const auto found = entries_.find(key);
@@ -113,7 +148,7 @@ std::shared_ptr<detail::Unit> UnitStore::get(const Key& key, const std::type_inf
     if (entries_.size() < most_units_) break;
     make_room(lock, key);
   }
-  const auto entry = std::make_shared<Entry>(key.content, type);
+  const auto entry = std::make_shared<Entry>(key, type);
   entries_.emplace(key.content, entry);
   return load(lock, key, entry, make);
 }
@@ -135,7 +170,7 @@ std::shared_ptr<detail::Unit> UnitStore::replace(const Key& key, const std::type
     make_room(lock, key);
     old = find_entry(key.content);
   }
-  const auto entry = std::make_shared<Entry>(key.content, type);
+  const auto entry = std::make_shared<Entry>(key, type);
   if (old == nullptr) {
     entries_.emplace(key.content, entry);
   } else {
@@ -166,14 +201,16 @@ std::shared_ptr<detail::Unit> UnitStore::load(Lock& lock, const Key& key, const 
   ++counters_.misses;
   lock.unlock();
   std::shared_ptr<detail::Unit> unit;
+  std::optional<Error> error;
+  std::exception_ptr other;
   {
     const Loading loading(*this, *entry);
     try {
       unit = make();
-    } catch (const Error& error) {
-      entry->error = error;
+    } catch (const Error& thrown) {
+      error = thrown;
     } catch (...) {
-      entry->other = std::current_exception();
+      other = std::current_exception();
     }
   }
   std::shared_ptr<detail::Unit> old;  // Goes outside the lock.
@@ -181,7 +218,9 @@ std::shared_ptr<detail::Unit> UnitStore::load(Lock& lock, const Key& key, const 
   const auto place = entries_.find(key.content);  // There: what is loaded or replaced is not evicted or forgotten.
   const bool is_replacement = place->second != entry;
   if (is_replacement) place->second->is_being_replaced = false;
-  const bool has_failed = entry->error || entry->other != nullptr;
+  entry->error = error;
+  entry->other = other;
+  const bool has_failed = error || other != nullptr;
   if (has_failed) {
     entry->state = Entry::State::failed;
     ++counters_.failed;
@@ -199,8 +238,8 @@ std::shared_ptr<detail::Unit> UnitStore::load(Lock& lock, const Key& key, const 
   entry->is_done.notify_all();
   lock.unlock();
   if (on_end_ && has_failed && !is_replacement) on_end_(key.content, UnitEnd::failed);
-  if (entry->error) throw Error(*entry->error);
-  if (entry->other != nullptr) std::rethrow_exception(entry->other);
+  if (error) throw Error(*error);
+  if (other != nullptr) std::rethrow_exception(other);
   return unit;
 }
 
@@ -240,6 +279,7 @@ bool UnitStore::evict_entry(Lock& lock, const EntryPtr& entry) {
   std::shared_ptr<detail::Unit> unit = entry->unit;
   const std::uint64_t last_use = entry->last_use;
   ++entry->looking;
+  const Evicting evicting(*this);
   lock.unlock();
   bool is_idle = false;
   try {
@@ -260,6 +300,7 @@ bool UnitStore::evict_entry(Lock& lock, const EntryPtr& entry) {
   }
   lock.unlock();
   unit.reset();
+  if (goes) entry->log_end();
   if (goes && on_end_) on_end_(entry->key, UnitEnd::evicted);
   lock.lock();
   return goes;
@@ -294,10 +335,11 @@ bool UnitStore::evict(const Key& key) {
 
 bool UnitStore::forget(const Key& key) {
   check(process_status(), "forget a unit");  // As above.
-  std::shared_ptr<detail::Unit> unit;        // Goes outside the lock.
+  EntryPtr entry;
+  std::shared_ptr<detail::Unit> unit;  // Goes outside the lock.
   {
     const Lock lock(mutex_);
-    const EntryPtr entry = find_entry(key.content);
+    entry = find_entry(key.content);
     if (entry == nullptr) return false;
     if (entry->state == Entry::State::loading || entry->is_being_replaced) {
       throw Error(ErrorCode::busy, fmt::format("The {} is being loaded.", key.name));
@@ -307,6 +349,7 @@ bool UnitStore::forget(const Key& key) {
     ++counters_.evictions;
   }
   unit.reset();
+  entry->log_end();
   if (on_end_) on_end_(key.content, UnitEnd::evicted);
   return true;
 }
@@ -330,13 +373,19 @@ void UnitStore::unpin(const Key& key) {
 
 void UnitStore::clear() noexcept {
   if (process_state() != ProcessState::running) return;  // The lock may be held by a thread that is gone.
-  std::unordered_map<std::string, EntryPtr> gone;        // Go outside the lock.
-  const Lock lock(mutex_);
-  for (auto next = entries_.begin(); next != entries_.end();) {
-    const auto each = next++;
-    if (each->second->state == Entry::State::ready && !each->second->is_being_replaced)
-      gone.insert(entries_.extract(each));
+  const auto is_loaded = [](const auto& each) {
+    return each.second->state == Entry::State::ready && !each.second->is_being_replaced;
+  };
+  Lock lock(mutex_);
+  for (auto found = entries_.begin(); (found = std::ranges::find_if(entries_, is_loaded)) != entries_.end();) {
+    auto gone = entries_.extract(found);
+    std::shared_ptr<detail::Unit> unit = take_unit(*gone.mapped());
+    lock.unlock();
+    unit.reset();
+    gone = {};
+    lock.lock();
   }
+  has_evicted_.wait(lock, [&] { return evicting_ == Evicting::count(*this); });
 }
 
 UnitCounters UnitStore::counters() const {

@@ -71,7 +71,8 @@ class UnitStore final : public Evictor, public std::enable_shared_from_this<Unit
   bool forget(const Key& key);
   bool pin(const Key& key);
   void unpin(const Key& key);
-  /// Forgets all units that are loaded.
+  /// Forgets all units that are loaded, and returns when no other thread is evicting one. For who drops the store: what
+  /// is being loaded stays.
   void clear() noexcept;
 
   [[nodiscard]] UnitCounters counters() const;
@@ -82,6 +83,7 @@ class UnitStore final : public Evictor, public std::enable_shared_from_this<Unit
  private:
   struct Entry;
   class Loading;
+  class Evicting;
   using EntryPtr = std::shared_ptr<Entry>;
   using Lock = std::unique_lock<std::mutex>;
 
@@ -102,8 +104,10 @@ class UnitStore final : public Evictor, public std::enable_shared_from_this<Unit
   const std::size_t most_units_;
   const OnEnd on_end_;
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, EntryPtr> entries_;  // Guarded by mutex_, as the next.
+  std::unordered_map<std::string, EntryPtr> entries_;  // Guarded by mutex_, as the next two.
   UnitCounters counters_;
+  std::uint32_t evicting_ = 0;  // Evictions that have let go of the lock.
+  std::condition_variable has_evicted_;
 };
 
 }  // namespace weft

@@ -66,8 +66,10 @@ class WEFT_API Completion {
 
   /// Has `callback` called once, when the work is no longer pending: at once, on this thread, when it is not now, and
   /// then what it throws passes on; else on the context's watcher thread, which this starts. There it must not wait for
-  /// long, and what it throws is dropped, logged and counted. Errors: `invalid` for an empty callback; `out_of_memory`
-  /// when the thread cannot be started; `device_lost` once the process ends.
+  /// long, nor for work that waits for the host, which that thread alone launches, and what it throws is dropped,
+  /// logged and counted. While the last handle of the context goes, which waits for its work, this waits too. Errors:
+  /// `invalid` for an empty callback; `out_of_memory` when the thread cannot be started; `device_lost` once the process
+  /// ends.
   void then(std::function<void()> callback) const;
   /// `co_await completion` suspends until the work is no longer pending and has the outcome of `result`. The coroutine
   /// goes on where `then` calls back, and must not be destroyed while it is suspended.

@@ -28,8 +28,8 @@ class UnitLease {
   [[nodiscard]] T* operator->() const noexcept { return &unit_->value(); }
 
   /// Changes what the unit is charged: before it grows, and after it has shrunk. Others may be evicted for it, it is
-  /// not itself. Errors: `invalid` for 0 bytes, for a unit whose allocations are charged one by one, and for more than
-  /// the ceiling; `busy`; and then nothing changes.
+  /// not itself. Of several at once the last to return decides. Errors: `invalid` for 0 bytes, for a unit whose
+  /// allocations are charged one by one, and for more than the ceiling; `busy`; and then nothing changes.
   void resize(std::uint64_t bytes) const { unit_->resize(bytes); }
 
  private:
@@ -59,8 +59,8 @@ struct ResidencyStatistics {
 /// member `bool is_idle() const` of its type, which must not throw. Loaders, predicates and destructors run under no
 /// lock of weft's; destructors and predicates run on whichever thread needs memory.
 ///
-/// Thread-safe. Destroying it drops its units; those that are leased live as long as their leases. The budget outlives
-/// it.
+/// Thread-safe. Destroying it drops its units; those that are leased live as long as their leases. It returns when the
+/// predicates and destructors that other threads have begun to evict its units have returned. The budget outlives it.
 class WEFT_API Residency {
  public:
   explicit Residency(MemoryBudget budget);

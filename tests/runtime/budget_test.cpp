@@ -3,6 +3,7 @@
 #include "support/bytes.h"
 #include "support/deadlines.h"
 #include <weft/budget.h>
+#include <weft/graph.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -214,6 +215,22 @@ TEST_CASE("Memory in flight keeps its charge until it has drained", "[runtime][b
     CHECK(budget.used_bytes() < before + 5000);
   }
   CHECK(held.device->violations().empty());
+}
+
+TEST_CASE("A buffer that a graph has bound keeps its charge until the graph goes", "[runtime][budget][R33][T44]") {
+  const MemoryBudget budget(1 << 20);
+  const Context context = open_context({.allocator = {}, .budget = budget});
+  std::optional<Graph> graph(std::in_place, context, "g");
+  {
+    const DeviceTensor bound = context.allocate(5000, {.label = "b"}).tensor(bytes_desc(5000));
+    static_cast<void>(graph->bind(bound));
+  }
+  const std::uint64_t used = budget.used_bytes();
+  CHECK(context.memory().requested.live_bytes == 5000);
+  CHECK(used >= 5000);
+  graph.reset();
+  CHECK(eventually([&] { return live(context).front() == 0; }));
+  CHECK(budget.used_bytes() + 5000 <= used);
 }
 
 }  // namespace weft::test

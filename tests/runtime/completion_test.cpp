@@ -1,17 +1,22 @@
 #include "catch.h"
+#include "device/host/host_device.h"
+#include "device/registry.h"
 #include "runtime/memory_work.h"
 #include "support/bytes.h"
 #include "support/deadlines.h"
 #include "support/detached.h"
 #include "support/device.h"
+#include "support/requests.h"
 #include <weft/completion.h>
 #include <weft/completion_source.h>
 #include <weft/error.h>
+#include <weft/weft.h>
 
 #include <atomic>
 #include <chrono>
 #include <coroutine>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -164,7 +169,7 @@ TEST_CASE("A profile tells when work was submitted and launched and seen to fini
   CHECK(work.completion().profile().finished == profile.finished);
 }
 
-TEST_CASE("A lost device fails what is in flight and calls back", "[runtime][completion][R15][R19][host-only]") {
+TEST_CASE("A lost device fails what is in flight and calls back", "[runtime][completion][R15][R19][T41][host-only]") {
   HeldCopy work;
   const Completion completion = work.completion();
   std::atomic<bool> called{false};
@@ -195,6 +200,37 @@ TEST_CASE("A completion tells its outcome after its context is gone", "[runtime]
   copied->then([&] { ++calls; });
   undecided->then([&] { ++calls; });
   CHECK(calls == 2);
+}
+
+TEST_CASE("A callback comes after the work though the last handle of its context is going meanwhile",
+          "[runtime][completion][R15][host-only]") {
+  const auto device = std::make_shared<HostDevice>(HostOptions{});
+  const ScopedDevice scoped(Device::host(), device);
+  std::optional<Context> context(Context::open(Device::host()));
+  std::optional<DeviceTensor> from(ready(*context, fresh_bytes(64, 1)));
+  device->hold();
+  Completion completion;
+  {
+    const DeviceTensor copy = from->copy_into(context->tensor(from->desc()));
+    completion = copy.completion();
+  }
+  from.reset();
+  std::thread closing([&] { context.reset(); });
+  std::thread releasing([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    device->release();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::atomic<CompletionStatus> seen{CompletionStatus::pending};
+  std::atomic<bool> is_called{false};
+  completion.then([&] {
+    seen = completion.poll();
+    is_called = true;
+  });
+  CHECK(eventually([&] { return is_called.load(); }));
+  CHECK(seen.load() == CompletionStatus::done);
+  closing.join();
+  releasing.join();
 }
 
 }  // namespace weft::test

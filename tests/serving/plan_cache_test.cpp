@@ -31,6 +31,8 @@ struct Masks {
         x(test.session.allocate<std::uint8_t>({kBytes}, {.label = "x"})),
         y(test.session.allocate<std::uint8_t>({kBytes}, {.label = "y"})),
         z(test.session.allocate<std::uint8_t>({kBytes}, {.label = "z"})),
+        shared(test.session.allocate<std::uint8_t>({kBytes}, {.label = "s", .placement = Placement::shared})),
+        same_name(test.session.load(test::xor_bytes)),
         model(test.freeze()) {}
 
   [[nodiscard]] ModelFragment fragment(std::uint64_t mask) const {
@@ -50,6 +52,8 @@ struct Masks {
   TypedRegion<std::uint8_t> x;
   TypedRegion<std::uint8_t> y;
   TypedRegion<std::uint8_t> z;
+  TypedRegion<std::uint8_t> shared;
+  Kernel<In<std::uint8_t>, Out<std::uint8_t>, std::uint64_t, std::uint8_t> same_name;
   ModelDefinition model;
 };
 
@@ -150,6 +154,8 @@ TEST_CASE("What a plan does not share takes exactly one fresh build and the old 
       fragment({first, second, fill(masks.z, 0)}),                 // one more command
       fragment({masks.test.xor_of(masks.x, masks.y, 3)}),          // other addresses
       fragment({first, Command(second).after({0})}),               // another order
+      fragment({masks.same_name(workload(kBytes), masks.x, masks.z, kBytes, std::uint8_t{1}), second}),      // kernel
+      fragment({masks.test.xor_of(masks.x, masks.shared, 1), masks.test.xor_of(masks.shared, masks.y, 2)}),  // memory
   };
   PreparedModel old = get(cache, variants.front());
   for (std::size_t i = 1; i < variants.size(); ++i) {

@@ -1,8 +1,12 @@
 #include "catch.h"
+#include "support/bytes.h"
+#include "support/deadlines.h"
 #include "support/model_fixture.h"
+#include <weft/plan_cache.h>
 #include <weft/plan_key.h>
 #include <weft/weft.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -63,7 +67,41 @@ PlanKey key_of(const Parts& parts, const Recipe& recipe, const PrepareOptions& o
   return PlanKey::of(fragment_of(parts, recipe), options);
 }
 
+/// What it answers: its first command writes all of the output, its last one from byte 192 on.
+std::vector<std::uint8_t> answer_of(const Recipe& recipe, std::vector<std::uint8_t> input) {
+  input.resize(recipe.bytes);
+  std::vector<std::uint8_t> answer = xored(input, recipe.mask);
+  if (answer.size() > 192) std::fill(answer.begin() + 192, answer.end(), recipe.fill_value);
+  return answer;
+}
+
 }  // namespace
+
+TEST_CASE("Fragments that differ in one thing give each its own result through a cache",
+          "[serving][plan-key][R35][case-34]") {
+  const Parts parts;
+  const Recipe usual{.bytes = 256, .input = 256};
+  const auto varied = [&](auto Recipe::*what, auto value) {
+    Recipe recipe = usual;
+    recipe.*what = value;
+    return recipe;
+  };
+  std::uint64_t seed = 0;
+  for (const Recipe& other : {varied(&Recipe::mask, std::uint8_t{2}), varied(&Recipe::blocks, 2u),
+                              varied(&Recipe::other_kernel, true), varied(&Recipe::shared_bytes, 68u),
+                              varied(&Recipe::bytes, 128u), varied(&Recipe::bytes, 255u), varied(&Recipe::input, 128u),
+                              varied(&Recipe::fill_value, std::uint8_t{4}), varied(&Recipe::states_order, true)}) {
+    PlanCache cache;
+    for (const Recipe& recipe : {usual, other, usual, other}) {
+      INFO("answer " << seed);
+      PreparedModel model = cache.get(fragment_of(parts, recipe), {}, in_a_minute()).value();
+      const std::vector<std::uint8_t> input = fresh_bytes(std::min(recipe.input, recipe.bytes), ++seed);
+      CHECK(infer(model, input) == answer_of(recipe, input));
+    }
+    CHECK(cache.statistics().misses == 2);
+    CHECK(cache.statistics().hits == 2);
+  }
+}
 
 TEST_CASE("Fragments that are built anew from the same content have the same key",
           "[serving][plan-key][R35][case-35]") {

@@ -4,10 +4,14 @@
 #include "support/deadlines.h"
 #include "support/model_fixture.h"
 #include <weft/error.h>
+#include <weft/log.h>
 #include <weft/residency.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -49,6 +53,18 @@ class Slow {
  private:
   std::promise<void>* begun_;
   std::shared_future<void> go_on_;
+};
+
+/// Something that calls at its end.
+class AtEnd {
+ public:
+  explicit AtEnd(std::function<void()> call) : call_(std::move(call)) {}
+  AtEnd(const AtEnd&) = delete;
+  AtEnd& operator=(const AtEnd&) = delete;
+  ~AtEnd() { call_(); }
+
+ private:
+  std::function<void()> call_;
 };
 
 /// y = x ^ mask ^ w, with a weight of its own, all of it charged to the budget.
@@ -240,6 +256,112 @@ TEST_CASE("A unit that grows evicts others and never itself", "[serving][residen
                                     .value();
   CHECK(refusal([&] { single.resize(1); }).sentence() ==
         "The unit's allocations are charged one by one; it has no charge of its own.");
+}
+
+TEST_CASE("A unit that is resized while it grows is charged what the last asks for",
+          "[serving][residency][R32][R34][T43][thread]") {
+  const MemoryBudget budget(kCeiling);
+  Residency residency(budget);
+  const UnitLease<int> growing = load_number(residency, "growing", 40);
+  const UnitLease<int> same = residency.find<int>("growing").value();
+  const auto load_idle = [&](std::uint64_t resized) {
+    static_cast<void>(residency.load(
+        "idle", bytes_of(40),
+        [&] { return AtEnd([&same, resized] { std::thread([&] { same.resize(resized); }).join(); }); }, in_a_minute()));
+  };
+  for (const std::uint64_t meanwhile : {std::uint64_t{5}, std::uint64_t{45}}) {
+    INFO("resized to " << meanwhile << " meanwhile");
+    growing.resize(40);
+    load_idle(meanwhile);
+    growing.resize(70);  // Takes the place of the idle unit, whose end resizes this one on another thread.
+    CHECK(budget.used_bytes() == 70);
+    CHECK(residency.statistics().bytes == 70);
+  }
+}
+
+TEST_CASE("Threads that resize one unit leave it charged what one of them asked for",
+          "[serving][residency][R32][R34][thread]") {
+  constexpr std::size_t kThreads = 4;
+  const MemoryBudget budget(1000);
+  Residency residency(budget);
+  const UnitLease<int> unit = load_number(residency, "a", 1);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (std::uint64_t round = 0; round < 500; ++round) {
+        try {
+          unit.resize(1 + (round * 37 + t * 101) % 200);
+        } catch (const Error& error) {
+          if (error.code() != ErrorCode::busy) throw;
+        }
+      }
+      unit.resize(7);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(budget.used_bytes() == 7);
+  CHECK(residency.statistics().bytes == 7);
+}
+
+TEST_CASE("A residency goes behind the predicates and destructors that others run of it",
+          "[serving][residency][R34][thread]") {
+  const auto take_a_moment = [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); };
+  for (const bool in_destructor : {false, true}) {
+    INFO("in a destructor " << in_destructor);
+    const MemoryBudget budget(kCeiling);
+    std::promise<void> begun;
+    std::atomic<bool> has_ended{false};
+    const auto slowly = [&] {
+      begun.set_value();
+      take_a_moment();
+      has_ended = true;
+    };
+    std::optional<Residency> residency(budget);
+    static_cast<void>(residency->load(
+        "a", bytes_of(60),
+        [&] {
+          return AtEnd([&] {
+            if (in_destructor) slowly();
+          });
+        },
+        in_a_minute(),
+        [&](const AtEnd&) {
+          if (!in_destructor) slowly();
+          return true;
+        }));
+    std::thread taking([&] { static_cast<void>(budget.reserve(50)); });
+    CHECK(begun.get_future().wait_until(in_a_minute()) == std::future_status::ready);
+    residency.reset();
+    CHECK(has_ended.load());
+    taking.join();
+    CHECK(budget.used_bytes() == 0);
+  }
+}
+
+TEST_CASE("A unit may let go of its residency while it is evicted", "[serving][residency][R34]") {
+  const MemoryBudget budget(kCeiling);
+  std::optional<Residency> residency(budget);
+  static_cast<void>(residency->load(
+      "a", bytes_of(60), [&] { return AtEnd([&] { residency.reset(); }); }, in_a_minute()));
+  CHECK(budget.reserve(50).bytes() == 50);
+  CHECK(!residency.has_value());
+  CHECK(budget.used_bytes() == 0);
+}
+
+TEST_CASE("Evictions are told to the log", "[serving][residency][R38]") {
+  const MemoryBudget budget(kCeiling);
+  Residency residency(budget);
+  std::vector<std::string> told;
+  set_log_sink([&](const LogRecord& record) {
+    if (record.level == LogLevel::debug)
+      told.emplace_back(std::string(record.object) + ": " + std::string(record.message));
+  });
+  for (const char* key : {"a", "b"}) static_cast<void>(load_number(residency, key, 40));
+  static_cast<void>(load_number(residency, "c", 40));
+  CHECK(residency.evict("b"));
+  set_log_sink({});
+  CHECK(told ==
+        std::vector<std::string>{"unit \"a\": The unit \"a\" is evicted.", "unit \"b\": The unit \"b\" is evicted."});
 }
 
 TEST_CASE("The charge of a unit holds until its destructor has finished and no lock is held meanwhile",

@@ -29,6 +29,7 @@ constexpr std::uint64_t kManyNodes = 512;
 // memory that the driver kept of earlier ones.
 constexpr GraphCost kLeast{.executable_bytes = 0, .node_bytes = 2048};
 constexpr GraphCost kMost{.executable_bytes = std::uint64_t{256} << 10, .node_bytes = std::uint64_t{16} << 10};
+constexpr std::uint64_t kBlock = std::uint64_t{2} << 20;
 
 /// Bytes of the device that are in use outside weft's pool.
 std::uint64_t used_outside_pool(DeviceApi& api) {
@@ -71,7 +72,49 @@ std::uint64_t measure(const AllocationDomain& domain, const UniqueGraph& graph, 
   return growth(before, used_outside_pool(api));
 }
 
+/// Measurements of the process: how many there have been, and how many are under way.
+struct Measurements {
+  std::mutex mutex;
+  std::uint64_t begun = 0;  // Guarded by mutex, as the next.
+  std::uint64_t underway = 0;
+  std::uint64_t crowded = 0;  // The last one that was not alone when it or a later one began.
+};
+
+Measurements& measurements() {
+  static auto* const instance = new Measurements;  // Never destroyed: graphs may go while the process ends.
+  return *instance;
+}
+
+std::uint64_t begin_measurement() {
+  Measurements& all = measurements();
+  const std::lock_guard lock(all.mutex);
+  ++all.begun;
+  if (++all.underway > 1) all.crowded = all.begun;
+  return all.begun;
+}
+
+/// Whether it was alone all along.
+bool end_measurement(std::uint64_t number) noexcept {
+  Measurements& all = measurements();
+  const std::lock_guard lock(all.mutex);
+  --all.underway;
+  return all.crowded < number;
+}
+
+/// Is under way until its end.
+class Measurement {
+ public:
+  Measurement() : number_(begin_measurement()) {}
+  Measurement(const Measurement&) = delete;
+  Measurement& operator=(const Measurement&) = delete;
+  ~Measurement() { static_cast<void>(end_measurement(number_)); }
+
+ private:
+  std::uint64_t number_;
+};
+
 GraphCost calibrate(const AllocationDomain& domain, const LoadedKernel& kernel) {
+  const Measurement measurement;  // So that nobody takes these graphs for others.
   const UniqueGraph few = make_chain(domain.api(), kernel, kFewNodes);
   const UniqueGraph many = make_chain(domain.api(), kernel, kManyNodes);
   std::vector<UniqueExecutable> kept;
@@ -104,35 +147,6 @@ std::uint64_t bytes_of(const GraphCost& cost, const GraphCount& count) {
   return *bytes;
 }
 
-/// Measurements of the process: how many there have been, and how many are under way.
-struct Measurements {
-  std::mutex mutex;
-  std::uint64_t begun = 0;  // Guarded by mutex, as the next.
-  std::uint64_t underway = 0;
-  std::uint64_t crowded = 0;  // The last one that was not alone when it or a later one began.
-};
-
-Measurements& measurements() {
-  static auto* const instance = new Measurements;  // Never destroyed: graphs may go while the process ends.
-  return *instance;
-}
-
-std::uint64_t begin_measurement() {
-  Measurements& all = measurements();
-  const std::lock_guard lock(all.mutex);
-  ++all.begun;
-  if (++all.underway > 1) all.crowded = all.begun;
-  return all.begun;
-}
-
-/// Whether it was alone all along.
-bool end_measurement(std::uint64_t number) noexcept {
-  Measurements& all = measurements();
-  const std::lock_guard lock(all.mutex);
-  --all.underway;
-  return all.crowded < number;
-}
-
 }  // namespace
 
 std::uint64_t estimate_graphs(AllocationDomain& domain, const LoadedKernel& kernel, const GraphCount& count) {
@@ -155,8 +169,8 @@ GraphMemory::GraphMemory(std::shared_ptr<AllocationDomain> domain, const GraphCo
     : domain_(std::move(domain)), count_(count), charge_(std::move(charge)), bytes_(estimate) {}
 
 void GraphMemory::begin() {
+  measurement_ = begin_measurement();  // First: what ends in between must count as beside it.
   before_ = used_outside_pool(*domain_->api());
-  measurement_ = begin_measurement();
 }
 
 GraphMemory::~GraphMemory() {
@@ -166,8 +180,10 @@ GraphMemory::~GraphMemory() {
 void GraphMemory::settle() {
   const std::uint64_t after = used_outside_pool(*domain_->api());
   if (end_measurement(std::exchange(measurement_, 0))) {
-    const auto most = cost_of(kMost, count_);
-    bytes_ = std::max(bytes_, most ? std::min(growth(before_, after), *most) : growth(before_, after));
+    const std::uint64_t measured = growth(before_, after);
+    // Beyond that it was what others took meanwhile, in this process or another.
+    const auto most = checked_add(bytes_, checked_add(bytes_, kBlock).value_or(bytes_));
+    if (!most || measured <= *most) bytes_ = std::max(bytes_, measured);
   }
   counted_ = {domain_, &AllocationDomain::graphs, bytes_, count_.executables};
   if (!domain_->budget() || bytes_ <= charge_.bytes()) return;

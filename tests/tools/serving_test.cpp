@@ -1,12 +1,19 @@
 #include "catch.h"
+#include "runtime/memory_work.h"
+#include "serving/batcher.h"
+#include "serving/model.h"
 #include "serving/protocol.h"
 #include "serving/socket.h"
+#include "support/deadlines.h"
 #include "tools/program.h"
+#include <weft/safetensors.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <future>
 #include <map>
 #include <span>
 #include <sstream>
@@ -19,9 +26,13 @@
 namespace {
 
 using namespace weft::test;
+using weft::serving::Batcher;
+using weft::serving::Clock;
 using weft::serving::connect_local;
 using weft::serving::Descriptor;
+using weft::serving::ReplyHeader;
 using weft::serving::RequestHeader;
+using weft::serving::Status;
 
 const std::string kData = WEFT_TEST_DATA;
 constexpr const char* kPatient = "30000000";  // Microseconds: longer than any machine of the suite needs.
@@ -155,6 +166,48 @@ TEST_CASE("A client that says something else loses its connection and no other d
   REQUIRE(send_all(silent, std::as_bytes(std::span(&header, 1)).first(7)));
   CHECK(server.checked_load({"--requests", "50", "--patience-us", kPatient}).at("answered") == 50);
   static_cast<void>(server.end());
+}
+
+TEST_CASE("A server that is asked says that it is ready", "[tools][serving]") {
+  Server server;
+  const Descriptor client = connect_local(server.port(), 20);
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    const RequestHeader question{.id = id};
+    REQUIRE(send_all(client, std::as_bytes(std::span(&question, 1))));
+    ReplyHeader reply;
+    REQUIRE(receive_all(client, std::as_writable_bytes(std::span(&reply, 1))));
+    CHECK(reply.id == id);
+    CHECK(reply.status == Status::answered);
+    CHECK(reply.floats == 0);
+  }
+  CHECK(server.checked_load({"--requests", "50", "--patience-us", kPatient}).at("answered") == 50);
+  CHECK(server.end().at("answered") == 50);
+}
+
+TEST_CASE("A server whose slots hang fails its requests and is not ready", "[tools][serving][R23][host-only]") {
+  HeldContext held;
+  const auto file = weft::Safetensors::open(kData + "/digits.safetensors");
+  Batcher batcher(weft::serving::prepare_buckets(held.context, file, {1},
+                                                 {.slots = 2, .hang_after = std::chrono::milliseconds(50)}),
+                  {});
+  const std::size_t pixels = file.tensor("fc1.weight").desc.shape()[1];
+  const auto ask = [&](std::size_t floats) {
+    auto status = std::make_shared<std::promise<Status>>();
+    batcher.submit({std::vector<float>(floats), Clock::now(), in_a_minute(),
+                    [status](Status outcome, std::span<const float>) { status->set_value(outcome); }});
+    return status->get_future().get();
+  };
+  CHECK(ask(0) == Status::answered);
+  held.device->hold();
+  CHECK(ask(pixels) == Status::failed);
+  CHECK(batcher.is_ready());  // The other slot is left.
+  CHECK(ask(pixels) == Status::failed);
+  CHECK(!batcher.is_ready());
+  CHECK(ask(0) == Status::shed);
+  CHECK(ask(pixels) == Status::failed);  // At once: there is no slot to wait for.
+  CHECK(batcher.counters().failed == 3);
+  held.device->release();
+  batcher.drain();
 }
 
 TEST_CASE("A server without a model and clients without a server say so", "[tools][serving]") {

@@ -24,6 +24,7 @@ Batcher::Batcher(std::vector<Bucket> buckets, BatcherOptions options)
     : buckets_(std::move(buckets)), options_(options), thread_([this] { run(); }) {}
 
 void Batcher::submit(Request request) {
+  if (request.image.empty()) return request.reply(is_ready() ? Status::answered : Status::shed, {});
   {
     const std::lock_guard lock(mutex_);
     if (can_take(request)) {
@@ -42,6 +43,19 @@ bool Batcher::can_take(const Request& request) const {
   if (queue_.empty() && running_ == 0) return true;
   const std::size_t batches_ahead = running_ + queue_.size() / buckets_.back().batch;
   return request.arrived + usual_duration_ * (batches_ahead + 1) <= request.deadline;
+}
+
+// A slot whose run hangs is never used again. Where a bucket has no other, its requests fail, and only a new process
+// mends it: the balancer in front sends them elsewhere meanwhile.
+bool Batcher::is_ready() const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_draining_) return false;
+  }
+  return std::ranges::all_of(buckets_, [](const Bucket& bucket) {
+    const SlotStatistics slots = bucket.model.statistics();
+    return slots.unhealthy < slots.slots && bucket.model.context().ready();
+  });
 }
 
 void Batcher::run() {

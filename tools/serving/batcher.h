@@ -22,7 +22,7 @@ namespace weft::serving {
 using Clock = std::chrono::steady_clock;
 
 struct Request {
-  std::vector<float> image;
+  std::vector<float> image;  ///< None: it asks whether requests can be answered.
   Clock::time_point arrived;
   Deadline deadline;
   /// Called once, on any thread; must not wait. The logits live until it returns.
@@ -44,7 +44,7 @@ struct BatcherCounters {
 };
 
 /// Runs single requests in batches: collects them for a moment, picks the smallest bucket that holds them, and answers
-/// each by its deadline or says why not. `submit` and `counters` are thread-safe.
+/// each by its deadline or says why not. `submit`, `is_ready` and `counters` are thread-safe.
 class Batcher {
  public:
   /// `buckets` grow; there is at least one.
@@ -58,6 +58,8 @@ class Batcher {
   /// Answers all that is queued or runs, and sheds what comes later. By one thread.
   void drain();
 
+  /// Whether requests can be answered: the device works, and so does a slot of each bucket.
+  [[nodiscard]] bool is_ready() const;
   [[nodiscard]] BatcherCounters counters() const noexcept;
 
  private:
@@ -73,7 +75,7 @@ class Batcher {
 
   std::vector<Bucket> buckets_;
   const BatcherOptions options_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Request> queue_;                   // Guarded by mutex_, as the next three.
   std::size_t running_ = 0;                     // Batches from their collection to their last answer.

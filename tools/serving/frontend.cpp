@@ -72,12 +72,12 @@ class Frontend::Connection : public std::enable_shared_from_this<Connection> {
     if (got <= 0) return got < 0 && would_wait();
     if (take == nullptr) return true;
     append(received_, std::span<const std::byte>(chunk.data(), static_cast<std::size_t>(got)));
-    const std::size_t frame = sizeof(RequestHeader) + floats_ * sizeof(float);
     std::size_t used = 0;
     while (received_.size() - used >= sizeof(RequestHeader)) {
       RequestHeader header;
       std::memcpy(&header, received_.data() + used, sizeof(header));
-      if (header.floats != floats_) return false;
+      if (header.floats != floats_ && header.floats != 0) return false;
+      const std::size_t frame = sizeof(RequestHeader) + header.floats * sizeof(float);
       if (received_.size() - used < frame) break;
       take(request_of(header, received_.data() + used + sizeof(header)));
       used += frame;
@@ -104,11 +104,11 @@ class Frontend::Connection : public std::enable_shared_from_this<Connection> {
  private:
   [[nodiscard]] Request request_of(const RequestHeader& header, const std::byte* image) {
     const Clock::time_point now = Clock::now();
-    Request request{std::vector<float>(floats_), now, now + std::chrono::microseconds(header.patience_us),
+    Request request{std::vector<float>(header.floats), now, now + std::chrono::microseconds(header.patience_us),
                     [client = shared_from_this(), id = header.id](Status status, std::span<const float> logits) {
                       client->reply(id, status, logits);
                     }};
-    std::memcpy(request.image.data(), image, floats_ * sizeof(float));
+    if (header.floats > 0) std::memcpy(request.image.data(), image, header.floats * sizeof(float));
     return request;
   }
 

@@ -8,7 +8,7 @@
 namespace weft::serving {
 
 std::vector<Bucket> prepare_buckets(const Context& context, const Safetensors& file,
-                                    const std::vector<std::uint32_t>& batches, std::uint32_t slots) {
+                                    const std::vector<std::uint32_t>& batches, const PrepareOptions& options) {
   ModelSession session(context.device());
   const auto linear = session.load(kernels::linear);
   const auto linear_relu = session.load(kernels::linear_relu);
@@ -39,7 +39,7 @@ std::vector<Bucket> prepare_buckets(const Context& context, const Safetensors& f
 
   std::vector<Bucket> buckets;
   for (std::size_t i = 0; i < batches.size(); ++i)
-    buckets.push_back({batches[i], model.prepare(trusted, std::move(fragments[i]), {.slots = slots})});
+    buckets.push_back({batches[i], model.prepare(trusted, std::move(fragments[i]), options)});
   return buckets;
 }
 

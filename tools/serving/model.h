@@ -16,9 +16,10 @@ struct Bucket {
   PreparedModel model;  ///< Input 0: images [batch, pixels]; output 0: logits [batch, classes].
 };
 
-/// The digits classifier of a file for each of these batch sizes, with this number of slots each. All of them share one
-/// copy of the weights. Errors: those of weft.
+/// The digits classifier of a file for each of these batch sizes, each prepared so. All of them share one copy of the
+/// weights. Errors: those of weft.
 [[nodiscard]] std::vector<Bucket> prepare_buckets(const Context& context, const Safetensors& file,
-                                                  const std::vector<std::uint32_t>& batches, std::uint32_t slots);
+                                                  const std::vector<std::uint32_t>& batches,
+                                                  const PrepareOptions& options);
 
 }  // namespace weft::serving

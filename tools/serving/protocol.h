@@ -18,7 +18,9 @@ enum class Status : std::uint32_t {
 struct RequestHeader {
   std::uint64_t id = 0;           ///< The client's own.
   std::uint32_t patience_us = 0;  ///< From its arrival to its deadline. Clocks of two machines differ.
-  std::uint32_t floats = 0;       ///< That follow: the image.
+  /// That follow: the image. None asks whether the server is ready, which `answered` says it is, and `shed` that it is
+  /// not.
+  std::uint32_t floats = 0;
 };
 
 struct ReplyHeader {

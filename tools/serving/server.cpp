@@ -31,7 +31,9 @@ int serve(const Device& device, const ServerOptions& options) {
   const Safetensors file = Safetensors::open(options.data / "digits.safetensors");
   std::vector<std::uint32_t> batches = options.batches;
   std::ranges::sort(batches);
-  std::vector<Bucket> buckets = prepare_buckets(context, file, batches, options.slots);
+  // Without `hang_after` a kernel that never ends would hold its slot, and the end of the server, for ever.
+  std::vector<Bucket> buckets =
+      prepare_buckets(context, file, batches, {.slots = options.slots, .hang_after = options.hang_after});
   const auto pixels = static_cast<std::uint32_t>(file.tensor("fc1.weight").desc.shape()[1]);
 
   Frontend frontend(options.port, pixels);

@@ -90,7 +90,7 @@ void AllocationDomain::release(StreamHandle stream, DeviceAddress address, std::
   if (allocator_.release) {
     allocator_.release(reinterpret_cast<void*>(address), bytes, reinterpret_cast<void*>(stream));
   } else {
-    static_cast<void>(api_->free(stream, address));  // Fails only when the device is lost.
+    log_swallowed(api_->free(stream, address), "free memory");
   }
 }
 

@@ -45,7 +45,7 @@ PinnedBuffer& PinnedBuffer::operator=(PinnedBuffer&& other) noexcept {
 
 // The members that count and charge go after this: once the memory is given back.
 PinnedBuffer::~PinnedBuffer() {
-  if (domain_ != nullptr) static_cast<void>(domain_->api()->free_pinned(memory_.host));
+  if (domain_ != nullptr) log_swallowed(domain_->api()->free_pinned(memory_.host), "free pinned memory");
 }
 
 std::uint64_t PinnedBuffer::uncharged_bytes(const AllocationDomain& domain) const noexcept {

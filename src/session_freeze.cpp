@@ -35,6 +35,7 @@ DefinitionState SessionState::freeze(const Context& context) {
         std::make_shared<BufferStorage>(ContextAccess::state(context), state.label, std::move(memory), state.bytes);
     storage->count_requested();
     state.memory = BufferStorage::track(storage);
+    state.memory->mark_state();
   }
   return {id_, context, std::move(allocations_), std::move(kernels_)};
 }

@@ -357,7 +357,8 @@ class FormPlanner {
     if (allocation.weight != nullptr) return AllocationKind::weight;
     if (is_of(slot_.inputs)) return AllocationKind::input;
     if (is_of(slot_.outputs)) return AllocationKind::output;
-    if (allocation.memory != nullptr) return AllocationKind::external;
+    if (allocation.memory != nullptr)
+      return allocation.memory->is_state() ? AllocationKind::state : AllocationKind::external;
     if (allocation.users > 1) return AllocationKind::reused;
     return index < graph_.allocations.size() ? AllocationKind::scratch : AllocationKind::own;
   }

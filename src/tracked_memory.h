@@ -47,6 +47,10 @@ class TrackedMemory {
   /// Refuses submissions that write it, from now on. For who makes it.
   void forbid_writes() noexcept { is_read_only_ = true; }
 
+  /// Whether it is the state of a model, which marks it when it is made.
+  [[nodiscard]] bool is_state() const noexcept { return is_state_; }
+  void mark_state() noexcept { is_state_ = true; }
+
   /// The lane of the slot whose memory it is and whose runs, which are not logged, alone write it for the next request;
   /// null where there is none, or where the host writes for it too. Kept by the slot.
   [[nodiscard]] const Lane* slot_lane() const noexcept { return slot_lane_; }
@@ -84,6 +88,7 @@ class TrackedMemory {
   std::byte* host_;
   std::uint64_t bytes_;
   bool is_read_only_ = false;
+  bool is_state_ = false;
   const Lane* slot_lane_ = nullptr;
   // Guarded by the Sequencer.
   std::vector<Use> uses_;

@@ -41,10 +41,13 @@ Transfers::Transfers(ContextState& context)
 }
 
 Transfers::~Transfers() {
-  // Fails only when the device is lost, and then nothing runs.
-  for (const auto& lane : lanes_) static_cast<void>(context_.api().synchronize_stream(lane->stream()));
-  for (const auto& lane : foreign_lanes_) static_cast<void>(context_.api().synchronize_stream(lane->stream()));
-  if (fresh_ != nullptr) static_cast<void>(context_.api().synchronize_stream(fresh_->stream()));
+  const auto drain = [&](const TransferLane& lane) {
+    log_swallowed(context_.api().synchronize_stream(lane.stream()), "wait for the last copies of a context");
+  };
+  for (const Lanes* lanes : {&lanes_, &foreign_lanes_}) {
+    for (const auto& lane : *lanes) drain(*lane);
+  }
+  if (fresh_ != nullptr) drain(*fresh_);
 }
 
 void Transfers::abandon() noexcept {
@@ -171,7 +174,7 @@ void Transfers::queue(const TransferLane& lane, std::span<const Step> steps) con
     check(api.launch(lane.complete.get(), lane.stream()), "complete a copy");
   } catch (...) {
     // No run tells when the steps before are done, and the caller may free what they use.
-    static_cast<void>(api.synchronize_stream(lane.stream()));
+    log_swallowed(api.synchronize_stream(lane.stream()), "wait for copies that are not followed up");
     throw;
   }
 }

@@ -184,6 +184,8 @@ std::string_view to_string(AllocationKind kind) noexcept {
       return "input";
     case AllocationKind::output:
       return "output";
+    case AllocationKind::state:
+      return "state";
     case AllocationKind::external:
       return "external";
     case AllocationKind::own:

@@ -3,6 +3,7 @@
 #include "device/host/host_device.h"
 #include "support/detached.h"
 #include "support/requests.h"
+#include <weft/completion_source.h>
 #include <weft/error.h>
 #include <weft/weft.h>
 
@@ -12,6 +13,7 @@
 #include <coroutine>
 #include <cstdint>
 #include <exception>
+#include <future>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -110,6 +112,33 @@ TEST_CASE("Nobody passes those who wait for a slot", "[model][acquire][R21][host
   CHECK(!pool.try_acquire().has_value());
   taken.reset();
   CHECK(pool.try_acquire().has_value());
+}
+
+TEST_CASE("A free slot that nobody has handed out yet is kept for who waits", "[model][acquire][R21][host-only]") {
+  HeldContext held;
+  PreparedModel pool = XorModel(TestSession(held.context), kCount, 0xff).fragment.prepare();
+  // The watcher has its hands full, so that it does not look for the waiter.
+  std::promise<void> go_on;
+  std::atomic<bool> is_busy{false};
+  CompletionSource source(held.context, "source");
+  source.completion().then([&is_busy, may_go_on = go_on.get_future().share()] {
+    is_busy = true;
+    may_go_on.wait();
+  });
+  CHECK(source.complete());
+  REQUIRE(eventually([&] { return is_busy.load(); }));
+  held.device->hold();
+  std::optional<Inference> run = start(pool, kHostHost, fresh_bytes(kCount, 1));
+  std::atomic<bool> served{false};
+  pool.acquire_async(in_a_minute(), [&](const std::optional<ModelSlot>& slot, const std::exception_ptr&) {
+    served = slot.has_value();
+  });
+  run.reset();
+  held.device->release();
+  CHECK(eventually([&] { return pool.is_idle(); }));
+  CHECK(!pool.try_acquire().has_value());
+  go_on.set_value();
+  CHECK(eventually([&] { return served.load(); }));
 }
 
 TEST_CASE("A wait for a slot that ends at its deadline leaves the queue", "[model][acquire][R21]") {

@@ -166,6 +166,22 @@ TEST_CASE("What a request is given on the host may go as soon as its submit retu
   }
 }
 
+TEST_CASE("Inputs that go behind their submits are in the answers", "[model][R25][case-1]") {
+  XorModel model(64);
+  PreparedModel pool = model.fragment.prepare({.slots = 2});
+  std::optional<Inference> before;
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    auto given = std::make_unique<std::vector<std::uint8_t>>(fresh_bytes(64, round));
+    const std::array<std::span<const std::byte>, 1> spans{std::as_bytes(std::span(*given))};
+    Inference run = pool.acquire(in_a_minute()).value().submit_host(spans);
+    std::ranges::fill(*given, std::uint8_t{0xee});
+    given.reset();
+    if (before) CHECK(result(*before) == xored(fresh_bytes(64, round - 1), 0xff));
+    before = std::move(run);
+  }
+  CHECK(result(*before) == xored(fresh_bytes(64, 99), 0xff));
+}
+
 TEST_CASE("An output is busy until its run is done", "[model][host-only]") {
   HeldContext held;
   PreparedModel pool = XorModel(TestSession(held.context), 64, 0xff).fragment.prepare();

@@ -547,10 +547,10 @@ TEST_CASE("Fragments of one graph share their model's state in the order of thei
                                               {.slots = 2});
   const Topology& topology = pool.topology();
   const auto is_state = [](const TopologyAllocation& allocation) {
-    return allocation.kind == AllocationKind::external && allocation.label == "memory" && allocation.bytes == 8;
+    return allocation.kind == AllocationKind::state && allocation.label == "memory" && allocation.bytes == 8;
   };
   CHECK(std::ranges::count_if(topology.allocations, is_state) == 1);
-  CHECK(contains(to_text(topology), "external \"memory\" 8 bytes"));
+  CHECK(contains(to_text(topology), "state \"memory\" 8 bytes"));
   std::int64_t before = 0;
   for (std::uint64_t round = 0; round < 5; ++round) {
     ModelSlot slot = pool.acquire(in_a_minute()).value();

@@ -38,7 +38,8 @@ enum class AllocationKind : std::uint8_t {
   reused,  ///< Scratch that several fragments of the graph take turns with: see ModelFragment::reuse_private_scratch.
   input,
   output,
-  external,  ///< Memory outside the slot: of a model's state, of a buffer, or of another request's output.
+  state,     ///< The model's own that its runs write: see ModelSession::state.
+  external,  ///< Other memory outside the slot: of a buffer, or of another request's output.
   own,       ///< weft's own: staging, counters, the completion word.
 };
 

@@ -180,9 +180,11 @@ GraphMemory::~GraphMemory() {
 void GraphMemory::settle() {
   const std::uint64_t after = used_outside_pool(*domain_->api());
   if (end_measurement(std::exchange(measurement_, 0))) {
-    const std::uint64_t measured = growth(before_, after);
+    const std::uint64_t grown = growth(before_, after);
+    // What is known to be theirs: the last block may be for others, too.
+    const std::uint64_t measured = grown - std::min(grown, kBlock);
     // Beyond that it was what others took meanwhile, in this process or another.
-    const auto most = checked_add(bytes_, checked_add(bytes_, kBlock).value_or(bytes_));
+    const auto most = checked_multiply(bytes_, std::uint64_t{2});
     if (!most || measured <= *most) bytes_ = std::max(bytes_, measured);
   }
   counted_ = {domain_, &AllocationDomain::graphs, bytes_, count_.executables};

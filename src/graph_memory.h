@@ -36,11 +36,11 @@ class GraphMemory {
 
   /// Right before the graphs are made. Errors: what the device says.
   void begin();
-  /// Once they are. A device tells of all of its memory at once, so that a measurement is taken only where
-  /// no other pool's graphs were made in between, and where it is within twice the estimate and a block of the
-  /// driver's; else the estimate stands. It stands, too, where less was measured: CUDA keeps the memory of graphs that
-  /// are gone (H200, driver 580: all of 60 MiB) and makes new ones in it, which then seem to take nothing. What was
-  /// measured beyond the estimate is charged where the budget has room for it. Errors: what the device says.
+  /// Once they are. A device tells of all of its memory at once and takes it in blocks, so that a measurement counts
+  /// only where no other pool's graphs were made in between, less a block, and within twice the estimate; else the
+  /// estimate stands. It stands, too, where less was measured: CUDA keeps the memory of graphs that are gone (H200,
+  /// driver 580: all of 60 MiB) and makes new ones in it, which then seem to take nothing. What was measured beyond the
+  /// estimate is charged where the budget has room for it. Errors: what the device says.
   void settle();
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }

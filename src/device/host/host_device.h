@@ -23,7 +23,7 @@ namespace weft {
 
 /// What an executable of so many nodes takes, as `memory_info` tells it: fixed figures, since what it really takes is
 /// the process's.
-[[nodiscard]] constexpr std::uint64_t host_graph_bytes(std::size_t nodes) noexcept { return 4096 + 2048 * nodes; }
+[[nodiscard]] constexpr std::uint64_t host_graph_bytes(std::size_t nodes) noexcept { return 2048 * nodes; }
 
 struct HostOptions {
   bool shuffled = false;  ///< Ready work runs in an order drawn from `seed`, not in the order of submission.

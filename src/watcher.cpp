@@ -34,7 +34,7 @@ struct Watcher::State {
   Watches added;  // Guarded by mutex, as the next three.
   bool is_woken = false;
   bool is_ending = false;
-  std::thread thread;
+  std::thread thread;  // Joined or let go of by whoever takes it from here.
   std::atomic<bool> is_started{false};
   std::atomic<std::uint64_t> caught{0};
 };
@@ -48,16 +48,19 @@ Watcher::~Watcher() {
     keep_forever(std::move(state_));
     return;
   }
+  std::thread thread;
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_ending = true;
+    thread = std::move(state_->thread);
   }
   state_->changed.notify_one();
+  if (!thread.joinable()) return;  // It has seen the process end.
   // It ends alone where it is this thread itself, and where the process ends: it may be in a callback that called exit.
-  if (state_->thread.get_id() == std::this_thread::get_id() || process_state() == ProcessState::exiting) {
-    state_->thread.detach();
+  if (thread.get_id() == std::this_thread::get_id() || process_state() == ProcessState::exiting) {
+    thread.detach();
   } else {
-    state_->thread.join();
+    thread.join();
   }
 }
 
@@ -127,6 +130,8 @@ void Watcher::run(const std::shared_ptr<State>& state) {
     if (process_state() != ProcessState::running) {
       // What the watches keep cannot be let go any more: drivers and other threads' data are being taken down.
       keep_forever(std::make_shared<Watches>(std::move(watches)));
+      const std::lock_guard lock(state->mutex);
+      if (state->thread.joinable()) state->thread.detach();  // Who would join it is among what is kept.
       return;
     }
     // By the clock: where there is always news, the pause never gets long.

@@ -1,6 +1,12 @@
 #include "digits.h"
 #include "digits/digits.h"
 #include "digits/test_set.h"
+#include "encoder.h"
+#include "encoder/bert_file.h"
+#include "encoder/cases.h"
+#include "encoder/check.h"
+#include "encoder/elements.h"
+#include "encoder/encoder.h"
 #include "line.h"
 #include "machine.h"
 #include "measure.h"
@@ -27,6 +33,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -45,6 +52,9 @@ struct Options {
   std::size_t repetitions = 9;
   std::size_t requests = 0;  // 0: what the device does in little time.
   std::string data = "tests/data";
+  std::string model;
+  std::string cases;
+  std::string dtype = "f16";
   std::string json;
 };
 
@@ -118,6 +128,29 @@ void measure_requests(const weft::Context& context, const Options& options, Repo
             [&](bool is_weft) { return (is_weft ? weft : *raw).measure(volume); });
 }
 
+void measure_encoder(const weft::Context& context, const Options& options, Report& report) {
+  namespace encoder = weft::encoder;
+  const encoder::Bert bert = encoder::read_bert(options.model);
+  const encoder::Cases cases = encoder::read_cases(options.cases, bert.config);
+  const encoder::Encoder built(context, bert, encoder::element_named(options.dtype), {cases.count, cases.sequence});
+  const Exchange exchange = encoder_exchange(cases, built.dtype());
+  const std::unique_ptr<WeftRunner> runner = encoder_runner(built, cases, options.slots);
+  const Volume volume = volume_of(context, options);
+  report.is_gpu = is_gpu(context);
+  report.parameters = {{"batch", cases.count},
+                       {"sequence", cases.sequence},
+                       {"tokens", static_cast<std::uint64_t>(
+                                      std::accumulate(cases.lengths.begin(), cases.lengths.end(), std::int64_t{0}))},
+                       {"element_bytes", size_of(built.dtype())},
+                       {"layer_weight_bytes", layer_weight_bytes(built)},
+                       {"slots", options.slots},
+                       {"repetitions", options.repetitions},
+                       {"latency_requests", volume.latency_requests},
+                       {"throughput_requests", volume.throughput_requests}};
+  Meter meter("weft", *runner, exchange);
+  for (std::size_t i = 0; i < options.repetitions; ++i) report.weft.push_back(meter.measure(volume));
+}
+
 void measure_preparation(const weft::Context& context, const Options& options, Report& report) {
   report.figures = kPrepareFigures;
   report.parameters = {{"nodes", options.nodes}, {"slots", options.slots}, {"repetitions", options.repetitions}};
@@ -151,7 +184,10 @@ void append(const std::string& path, const std::string& lines) {
 int run(weft::Device device, const Options& options) {
   const weft::Context context = weft::Context::open(device);
   Report report{.work = options.work, .parameters = {}, .machine = describe_machine(context), .weft = {}, .raw = {}};
-  (options.work == "prepare" ? measure_preparation : measure_requests)(context, options, report);
+  const auto measure = options.work == "prepare"   ? measure_preparation
+                       : options.work == "encoder" ? measure_encoder
+                                                   : measure_requests;
+  measure(context, options, report);
   const std::string text = to_text(report);
   fmt::print("{}", text);
   if (!options.json.empty()) append(options.json, to_json_lines(report));
@@ -167,12 +203,14 @@ int main(int argc, char** argv) {
       "with a wrong one prints no figure. On the host device there is no twin.\n"
       "digits: the model of --data. line: a chain of kernels that scale 1024 floats, 4 KiB in and out. prepare: until "
       "all\n"
-      "slots of such a line are ready.",
+      "slots of such a line are ready. encoder: a BERT on the cases of one file as one batch, words in to embeddings "
+      "out,\n"
+      "without a twin: bench/peers holds PyTorch to the same files.",
       "weft-bench");
   Options options;
-  app.add_option("work", options.work, "digits, line or prepare")
+  app.add_option("work", options.work, "digits, encoder, line or prepare")
       ->required()
-      ->check(CLI::IsMember({"digits", "line", "prepare"}));
+      ->check(CLI::IsMember({"digits", "encoder", "line", "prepare"}));
   const weft::tools::DeviceOption device(app, "auto");
   weft::tools::add_slots_option(app, options.slots);
   app.add_option("--batch", options.batch, "digits: images of a request")->capture_default_str();
@@ -185,6 +223,11 @@ int main(int argc, char** argv) {
                  "100 on the host device)")
       ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{10'000'000}));
   app.add_option("--data", options.data, "digits: folder of the model and its test set")->capture_default_str();
+  app.add_option("--model", options.model, "encoder: a BERT in Hugging Face's format, a file or a folder");
+  app.add_option("--cases", options.cases, "encoder: a safetensors file with input_ids, attention_mask and embeddings");
+  app.add_option("--dtype", options.dtype, "encoder: what weights and activations are kept in")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}))
+      ->capture_default_str();
   app.add_option("--json", options.json, "Appends JSON lines to this file");
   return weft::tools::run_program(app, argc, argv, [&] { return run(device.choose(), options); });
 }

@@ -58,7 +58,7 @@ Json header(const Report& report, const char* side) {
 
 Json side_line(const Report& report, const char* side, const std::vector<Sample>& samples) {
   Json line = header(report, side);
-  const char* prefix = report.raw.empty() ? "host_" : "";
+  const char* prefix = report.raw.empty() && !report.is_gpu ? "host_" : "";
   for (std::size_t i = 0; i < report.figures.size(); ++i)
     line[fmt::format("{}{}_{}", prefix, report.figures[i].name, report.figures[i].unit)] = json_of(of(samples, i));
   return line;
@@ -85,6 +85,13 @@ std::string to_text(const Report& report) {
   text += '\n';
   for (const auto& [name, value] : report.machine) text += fmt::format("{}: {}\n", name, value);
   text += fmt::format("\nmedian of {} repetitions (least..most), us where it is a time\n", report.weft.size());
+  if (report.raw.empty() && report.is_gpu) {
+    for (std::size_t i = 0; i < report.figures.size(); ++i) {
+      text +=
+          fmt::format("{:<48}{}\n", report.figures[i].about, text_of(of(report.weft, i), digits_of(report.figures[i])));
+    }
+    return text;
+  }
   if (report.raw.empty()) {
     text += fmt::format("{}: times of its CPU code, with no hand-written twin to hold them to\n", kNotAGpu);
     for (std::size_t i = 0; i < report.figures.size(); ++i) {

@@ -13,13 +13,16 @@ constexpr std::chrono::minutes kPatience{30};
 
 }  // namespace
 
-WeftRunner::WeftRunner(PreparedModel model)
-    : model_(std::move(model)), deadline_(std::chrono::steady_clock::now() + kPatience), ring_(model_.slots()) {}
+WeftRunner::WeftRunner(PreparedModel model, Input input)
+    : model_(std::move(model)),
+      input_(std::move(input)),
+      deadline_(std::chrono::steady_clock::now() + kPatience),
+      ring_(model_.slots()) {}
 
 std::span<float> WeftRunner::acquire() {
   acquired_ = model_.acquire(deadline_);
   if (!acquired_) throw Error(ErrorCode::failed, "No slot came free within half an hour.");
-  return acquired_->input<float>(0);
+  return input_(*acquired_);
 }
 
 void WeftRunner::submit() {

@@ -1,10 +1,10 @@
 #include "attention_block.h"
-#include "float16.h"
 #include "images.h"
 #include "shipped_spec.h"
 #include "tokens.h"
 #include "workload.h"
 #include <weft/error.h>
+#include <weft/float16.h>
 #include <weft/kernels.h>
 
 #include <spdlog/fmt/fmt.h>

@@ -40,7 +40,6 @@ __device__ AttentionHead<T> head_of(const Problem<T>& problem, std::uint64_t ite
           .y = problem.y + item * problem.sequence * hidden + column,
           .stride = hidden * 3,
           .y_stride = hidden,
-          .tokens = tokens_of(problem.lengths[item], problem.sequence),
           .sequence = problem.sequence,
           .size = problem.head_size,
           .scale = problem.scale,
@@ -51,18 +50,21 @@ __device__ AttentionHead<T> head_of(const Problem<T>& problem, std::uint64_t ite
 /// The whole problem, whatever the grid is.
 template <std::uint32_t Queries, class T, class Shared>
 __device__ void attention(const Problem<T>& problem, std::uint32_t max_head_size, Shared& shared) {
-  wait_for_dependencies();
-  if (problem.head_size > max_head_size) return;
-  for (std::uint64_t item = blockIdx.z; item < problem.batch; item += gridDim.z) {
-    for (std::uint64_t index = blockIdx.y; index < problem.heads; index += gridDim.y) {
-      const AttentionHead<T> head = head_of(problem, item, index);
-      for (std::uint64_t first = std::uint64_t{blockIdx.x} * Queries; first < problem.sequence;
-           first += std::uint64_t{gridDim.x} * Queries) {
-        if (first < head.tokens) attend(head, first, shared);
-        fill_beyond_length<Queries>(head, first);
+  if (problem.head_size <= max_head_size) {
+    for (std::uint64_t first = std::uint64_t{blockIdx.x} * Queries; first < problem.sequence;
+         first += std::uint64_t{gridDim.x} * Queries) {
+      for (std::uint64_t item = blockIdx.z; item < problem.batch; item += gridDim.z) {
+        for (std::uint64_t index = blockIdx.y; index < problem.heads; index += gridDim.y) {
+          AttentionHead<T> head = head_of(problem, item, index);
+          wait_for_dependencies();
+          head.length = problem.lengths[item];
+          attend(head, first, shared);
+          fill_beyond_length<Queries>(head, first);
+        }
       }
     }
   }
+  wait_for_dependencies();  // of a block that had nothing to do
 }
 
 }  // namespace

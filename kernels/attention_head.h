@@ -22,11 +22,14 @@ struct AttentionHead {
   T* y;
   std::uint64_t stride;    // elements from token to token of q, k and v
   std::uint64_t y_stride;  // of y
-  std::uint32_t tokens;    // that are attended to
   std::uint32_t sequence;  // tokens of y
   std::uint32_t size;
   float scale;
   bool vectorized;  // q, k, v, their bias and y may be read and written as vectors
+  std::int32_t length = 0;
+
+  /// That are attended to. Made of the length only where they are asked for, so that nothing before waits for its load.
+  __device__ std::uint32_t tokens() const { return tokens_of(length, sequence); }
 };
 
 constexpr float kMinusInfinity = -__builtin_huge_valf();
@@ -44,7 +47,7 @@ __device__ void store_zeros(const AttentionHead<T>& head, std::uint64_t begin, s
 /// Zeros in those of the `Queries` rows of y from `first` on that stand for tokens beyond the length.
 template <std::uint32_t Queries, class T>
 __device__ void fill_beyond_length(const AttentionHead<T>& head, std::uint64_t first) {
-  const std::uint64_t begin = first > head.tokens ? first : head.tokens;
+  const std::uint64_t begin = first > head.tokens() ? first : head.tokens();
   const std::uint64_t end = first + Queries < head.sequence ? first + Queries : head.sequence;
   if (begin >= end) return;
   const auto rows = static_cast<std::uint32_t>(end - begin);

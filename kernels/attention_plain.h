@@ -21,11 +21,11 @@ struct alignas(16) PlainShared {
 /// Copies `Rows` tokens from `first` on; zeros where they or their columns end.
 template <std::uint32_t Rows, std::uint32_t Stride, std::uint32_t Size>
 __device__ void stage_plain(const AttentionHead<float>& head, const float* source, const float* bias,
-                            std::uint64_t first, float (&rows)[Rows][Stride]) {
+                            std::uint32_t first, float (&rows)[Rows][Stride]) {
   for (std::uint32_t i = threadIdx.x; i < Rows * Size; i += kThreads) {
     const std::uint32_t row = i / Size;
     const std::uint32_t column = i % Size;
-    const bool inside = first + row < head.tokens && column < head.size;
+    const bool inside = first + row < head.tokens() && column < head.size;
     float value = inside ? source[(first + row) * head.stride + column] : 0.0f;
     if (bias != nullptr && inside) value += bias[column];
     rows[row][column] = value;
@@ -34,14 +34,14 @@ __device__ void stage_plain(const AttentionHead<float>& head, const float* sourc
 
 /// As stage_plain without a bias, four columns at a time.
 template <std::uint32_t Rows, std::uint32_t Stride, std::uint32_t Size>
-__device__ void stage_plain_vectors(const AttentionHead<float>& head, const float* source, std::uint64_t first,
+__device__ void stage_plain_vectors(const AttentionHead<float>& head, const float* source, std::uint32_t first,
                                     float (&rows)[Rows][Stride]) {
   constexpr std::uint32_t kVectors = Size / 4;
 #pragma unroll
   for (std::uint32_t i = threadIdx.x; i < Rows * kVectors; i += kThreads) {
     const std::uint32_t row = i / kVectors;
     const std::uint32_t column = i % kVectors * 4;
-    const bool inside = first + row < head.tokens && column < head.size;
+    const bool inside = first + row < head.tokens() && column < head.size;
     *reinterpret_cast<float4*>(&rows[row][column]) =
         inside ? *reinterpret_cast<const float4*>(source + (first + row) * head.stride + column) : float4{};
   }
@@ -58,7 +58,7 @@ struct PlainState {
 /// Takes the staged keys into the softmax. `key` is this lane's.
 template <std::uint32_t Size>
 __device__ void attend_plain_tile(const AttentionHead<float>& head, const PlainShared<Size, float>& shared,
-                                  std::uint64_t key, PlainState<Size>& state) {
+                                  std::uint32_t key, PlainState<Size>& state) {
   const std::uint32_t lane = threadIdx.x % kWarpLanes;
   const std::uint32_t first_query = threadIdx.x / kWarpLanes * kPlainWarpQueries;
   float weights[kPlainWarpQueries] = {};
@@ -76,7 +76,7 @@ __device__ void attend_plain_tile(const AttentionHead<float>& head, const PlainS
   }
 #pragma unroll
   for (std::uint32_t i = 0; i < kPlainWarpQueries; ++i) {
-    const float score = key < head.tokens ? weights[i] * head.scale : kMinusInfinity;
+    const float score = key < head.tokens() ? weights[i] * head.scale : kMinusInfinity;
     const float max = fmaxf(state.max[i], max_of_lanes(score));
     const float kept = expf(state.max[i] - max);
     weights[i] = expf(score - max);
@@ -98,17 +98,19 @@ __device__ void attend_plain_tile(const AttentionHead<float>& head, const PlainS
   }
 }
 
-/// Rows [first, first + kPlainQueries) of y, for heads of at most `Size`.
+/// Those of rows [begin, begin + kPlainQueries) of y that count, for heads of at most `Size`.
 template <std::uint32_t Size>
-__device__ void attend(const AttentionHead<float>& head, std::uint64_t first, PlainShared<Size, float>& shared) {
+__device__ void attend(const AttentionHead<float>& head, std::uint64_t begin, PlainShared<Size, float>& shared) {
   static_assert(sizeof(PlainShared<Size, float>) == kPlainSharedBytes<Size>);
+  if (begin >= head.tokens()) return;
+  const auto first = static_cast<std::uint32_t>(begin);
   const std::uint32_t lane = threadIdx.x % kWarpLanes;
 
   stage_plain<kPlainQueries, Size, Size>(head, head.q, head.q_bias, first, shared.q);
   PlainState<Size> state = {};
 #pragma unroll
   for (float& max : state.max) max = kMinusInfinity;
-  for (std::uint64_t key = 0; key < head.tokens; key += kPlainKeys) {
+  for (std::uint32_t key = 0; key < head.tokens(); key += kPlainKeys) {
     if (head.vectorized) {
       stage_plain_vectors<kPlainKeys, kPlainKeyStride<Size>, Size>(head, head.k, key, shared.k);
       stage_plain_vectors<kPlainKeys, Size, Size>(head, head.v, key, shared.v);
@@ -124,8 +126,8 @@ __device__ void attend(const AttentionHead<float>& head, std::uint64_t first, Pl
 #pragma unroll
   for (std::uint32_t i = 0; i < kPlainWarpQueries; ++i) {
     const float factor = 1.0f / sum_of_lanes(state.sum[i]);
-    const std::uint64_t query = first + threadIdx.x / kWarpLanes * kPlainWarpQueries + i;
-    if (query >= head.tokens) continue;
+    const std::uint32_t query = first + threadIdx.x / kWarpLanes * kPlainWarpQueries + i;
+    if (query >= head.tokens()) continue;
 #pragma unroll
     for (std::uint32_t j = 0; j < Size / kWarpLanes; ++j) {
       const std::uint32_t column = lane + j * kWarpLanes;

@@ -68,22 +68,27 @@ struct MatrixPlace {
   std::uint32_t read_matrix = lane / 8;
 };
 
-/// The warp's queries with their bias, 16 x Size.
+/// A lane's part of a row that all queries share.
 template <bool Vectorized, std::uint32_t Size, class T>
-__device__ void load_queries(const AttentionHead<T>& head, const MatrixPlace& place, std::uint64_t first,
-                             MatrixA (&q)[Size / 16]) {
-  std::uint32_t bias[Size / 8];
+__device__ void load_bias(const T* source, const MatrixPlace& place, std::uint32_t size,
+                          std::uint32_t (&bias)[Size / 8]) {
 #pragma unroll
-  for (std::uint32_t i = 0; i < Size / 8; ++i) {
-    bias[i] = load_pair<Vectorized>(head.q_bias, i * 8 + place.pair, head.size);
-  }
+  for (std::uint32_t i = 0; i < Size / 8; ++i) bias[i] = load_pair<Vectorized>(source, i * 8 + place.pair, size);
+}
+
+/// The warp's queries with their bias, 16 x Size; of tokens from `end` on, the bias alone.
+template <bool Vectorized, std::uint32_t Size, class T>
+__device__ void load_queries(const AttentionHead<T>& head, const MatrixPlace& place, std::uint32_t first,
+                             std::uint32_t end, MatrixA (&q)[Size / 16]) {
+  std::uint32_t bias[Size / 8];
+  load_bias<Vectorized, Size>(head.q_bias, place, head.size, bias);
 #pragma unroll
   for (std::uint32_t i = 0; i < Size / 16; ++i) {
 #pragma unroll
     for (std::uint32_t j = 0; j < 4; ++j) {
-      const std::uint64_t query = first + place.row + j % 2 * 8;
+      const std::uint32_t query = first + place.row + j % 2 * 8;
       const std::uint32_t column = i * 16 + j / 2 * 8 + place.pair;
-      q[i][j] = query < head.tokens ? load_pair<Vectorized>(head.q + query * head.stride, column, head.size) : 0;
+      q[i][j] = query < end ? load_pair<Vectorized>(head.q + query * head.stride, column, head.size) : 0;
     }
   }
 #pragma unroll
@@ -97,17 +102,19 @@ __device__ void load_queries(const AttentionHead<T>& head, const MatrixPlace& pl
   }
 }
 
-/// Starts to copy a tile of keys and values from token `first` on, as far as the steps read it; zeros where the tokens
+/// Starts to copy a tile of keys and values, tokens [first, end), as far as the steps read it; zeros where the tokens
 /// or their columns end.
-template <std::uint32_t Size, class T>
-__device__ void stage(const AttentionHead<T>& head, std::uint32_t first, TensorShared<Size, T>& shared) {
-  const std::uint32_t steps = (head.tokens - first + kStepKeys - 1) / kStepKeys;
+template <bool Vectorized, std::uint32_t Size, class T>
+__device__ void stage(const AttentionHead<T>& head, std::uint32_t first, std::uint32_t end,
+                      TensorShared<Size, T>& shared) {
+  const std::uint32_t steps = (end - first + kStepKeys - 1) / kStepKeys;
   const std::uint32_t rows = steps < kTensorKeys<Size> / kStepKeys ? steps * kStepKeys : kTensorKeys<Size>;
-  constexpr std::uint32_t kVectors = Size / kVectorOf<T>;
   const auto is_inside = [&](std::uint32_t row, std::uint32_t column) {
-    return first + row < head.tokens && column < head.size;
+    return first + row < end && column < head.size;
   };
-  if (head.vectorized) {
+  if constexpr (Vectorized) {
+    constexpr std::uint32_t kVectors = Size / kVectorOf<T>;
+#pragma unroll 1
     for (std::uint32_t i = threadIdx.x; i < rows * kVectors; i += kThreads) {
       const std::uint32_t row = i / kVectors;
       const std::uint32_t column = i % kVectors * kVectorOf<T>;
@@ -121,6 +128,7 @@ __device__ void stage(const AttentionHead<T>& head, std::uint32_t first, TensorS
       }
     }
   } else {
+#pragma unroll 1
     for (std::uint32_t i = threadIdx.x; i < rows * Size; i += kThreads) {
       const std::uint32_t row = i / Size;
       const std::uint32_t column = i % Size;
@@ -132,6 +140,42 @@ __device__ void stage(const AttentionHead<T>& head, std::uint32_t first, TensorS
   }
   __pipeline_commit();
 }
+
+/// A thread's share of the keys and values of a short sequence, on their way to shared memory.
+template <std::uint32_t Size, class T>
+class ShortTile {
+ public:
+  /// Reads all tokens of the sequence, whatever its length is.
+  __device__ explicit ShortTile(const AttentionHead<T>& head) {
+#pragma unroll
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      if (row(i) >= head.sequence || column() >= head.size) continue;
+      const std::uint64_t offset = row(i) * head.stride + column();
+      k_[i] = *reinterpret_cast<const uint4*>(head.k + offset);
+      v_[i] = *reinterpret_cast<const uint4*>(head.v + offset);
+    }
+  }
+
+  /// Values of tokens that do not count, which may be NaN, become zeros.
+  __device__ void store(std::uint32_t tokens, TensorShared<Size, T>& shared) const {
+#pragma unroll
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      *reinterpret_cast<uint4*>(&shared.k[row(i)][column()]) = k_[i];
+      *reinterpret_cast<uint4*>(&shared.v[row(i)][column()]) = row(i) < tokens ? v_[i] : uint4{};
+    }
+  }
+
+ private:
+  static constexpr std::uint32_t kRowVectors = Size / kVectorOf<T>;
+  static constexpr std::uint32_t kCount = kTensorQueries * kRowVectors / kThreads;
+  static_assert(kThreads % kRowVectors == 0 && kTensorQueries * kRowVectors % kThreads == 0);
+
+  __device__ static std::uint32_t row(std::uint32_t i) { return (threadIdx.x + i * kThreads) / kRowVectors; }
+  __device__ static std::uint32_t column() { return threadIdx.x % kRowVectors * kVectorOf<T>; }
+
+  uint4 k_[kCount] = {};
+  uint4 v_[kCount] = {};
+};
 
 /// The queries of a warp, between steps. [0] is the place's row, [1] the row 8 below.
 template <std::uint32_t Size>
@@ -166,7 +210,7 @@ __device__ void attend_step(const AttentionHead<T>& head, const MatrixPlace& pla
 #pragma unroll
     for (std::uint32_t i = 0; i < 4; ++i) {
       const std::uint32_t key = first + n * 8 + place.pair + i % 2;
-      weights[n][i] = key < head.tokens ? weights[n][i] * scale : kMinusInfinity;
+      weights[n][i] = key < head.tokens() ? weights[n][i] * scale : kMinusInfinity;
       max[i / 2] = fmaxf(max[i / 2], weights[n][i]);
     }
   }
@@ -210,59 +254,100 @@ __device__ void attend_step(const AttentionHead<T>& head, const MatrixPlace& pla
 
 /// The warp's rows of y, from token `first` on.
 template <bool Vectorized, std::uint32_t Size, class T>
-__device__ void store_results(const AttentionHead<T>& head, const MatrixPlace& place, std::uint64_t first,
-                              const TensorState<Size>& state) {
+__device__ void store_results(const AttentionHead<T>& head, const MatrixPlace& place, std::uint32_t first,
+                              const std::uint32_t (&bias)[Size / 8], const TensorState<Size>& state) {
 #pragma unroll
   for (std::uint32_t i = 0; i < 2; ++i) {
     const float factor = 1.0f / sum_of_lanes<4>(state.sum[i]);
-    const std::uint64_t query = first + place.row + i * 8;
-    if (query >= head.tokens) continue;
+    const std::uint32_t query = first + place.row + i * 8;
+    if (query >= head.tokens()) continue;
 #pragma unroll
     for (std::uint32_t n = 0; n < Size / 8; ++n) {
-      const std::uint32_t column = n * 8 + place.pair;
-      const float2 bias = unpack<T>(load_pair<Vectorized>(head.v_bias, column, head.size));
-      store_pair<Vectorized>(head.y + query * head.y_stride, column, head.size,
-                             state.result[n][i * 2] * factor + bias.x, state.result[n][i * 2 + 1] * factor + bias.y);
+      const float2 term = unpack<T>(bias[n]);
+      store_pair<Vectorized>(head.y + query * head.y_stride, n * 8 + place.pair, head.size,
+                             state.result[n][i * 2] * factor + term.x, state.result[n][i * 2 + 1] * factor + term.y);
     }
   }
 }
 
-/// Rows [first, first + kTensorQueries) of y, for heads of at most `Size`.
-template <std::uint32_t Size, class T>
-__device__ void attend(const AttentionHead<T>& head, std::uint64_t first, TensorShared<Size, T>& shared) {
-  static_assert(sizeof(TensorShared<Size, T>) == kTensorSharedBytes<Size>);
-  constexpr float kLog2OfE = 1.44269504088896341f;
-  const float scale = head.scale * kLog2OfE;
-  const MatrixPlace place;
-  const std::uint64_t query = first + threadIdx.x / kWarpLanes * kTensorWarpQueries;
-  const bool has_queries = query < head.tokens;
+/// Of a warp's queries, before the first step.
+template <std::uint32_t Size>
+__device__ TensorState<Size> initial_state() {
+  return {{kMinusInfinity, kMinusInfinity}, {}, {}};
+}
 
-  stage(head, 0, shared);
+template <class T>
+__device__ float scale_of_exponents(const AttentionHead<T>& head) {
+  constexpr float kLog2OfE = 1.44269504088896341f;
+  return head.scale * kLog2OfE;
+}
+
+/// All rows of y that count, of a sequence of at most kTensorQueries tokens. All that it reads it reads at once,
+/// without waiting for the length: what is beyond has no weight.
+template <std::uint32_t Size, class T>
+__device__ void attend_short(const AttentionHead<T>& head, TensorShared<Size, T>& shared) {
+  const MatrixPlace place;
+  const std::uint32_t query = threadIdx.x / kWarpLanes * kTensorWarpQueries;
+
+  const ShortTile<Size, T> tile(head);
+  std::uint32_t bias[Size / 8];
+  load_bias<true, Size>(head.v_bias, place, head.size, bias);
   MatrixA q[Size / 16];
-  if (head.vectorized) {
-    load_queries<true, Size>(head, place, query, q);
-  } else {
-    load_queries<false, Size>(head, place, query, q);
-  }
-  TensorState<Size> state = {{kMinusInfinity, kMinusInfinity}, {}, {}};
+  load_queries<true, Size>(head, place, query, head.sequence, q);
+  tile.store(head.tokens(), shared);
+  __syncthreads();
+  if (query < head.tokens()) {
+    TensorState<Size> state = initial_state<Size>();
 #pragma unroll 1
-  for (std::uint32_t tile = 0; tile < head.tokens; tile += kTensorKeys<Size>) {
-    if (tile > 0) stage(head, tile, shared);
+    for (std::uint32_t row = 0; row < head.tokens(); row += kStepKeys) {
+      attend_step(head, place, q, shared, row, row, scale_of_exponents(head), state);
+    }
+    store_results<true>(head, place, query, bias, state);
+  }
+  __syncthreads();  // The next head overwrites what the warps read.
+}
+
+/// Rows [first, first + kTensorQueries) of y, tile by tile of keys.
+template <bool Vectorized, std::uint32_t Size, class T>
+__device__ void attend_tiles(const AttentionHead<T>& head, std::uint32_t first, TensorShared<Size, T>& shared) {
+  const MatrixPlace place;
+  const std::uint32_t query = first + threadIdx.x / kWarpLanes * kTensorWarpQueries;
+  const bool has_queries = query < head.tokens();
+
+  stage<Vectorized>(head, 0, head.tokens(), shared);
+  MatrixA q[Size / 16];
+  load_queries<Vectorized, Size>(head, place, query, head.tokens(), q);
+  TensorState<Size> state = initial_state<Size>();
+#pragma unroll 1
+  for (std::uint32_t tile = 0; tile < head.tokens(); tile += kTensorKeys<Size>) {
+    if (tile > 0) stage<Vectorized>(head, tile, head.tokens(), shared);
     __pipeline_wait_prior(0);
     __syncthreads();
     if (has_queries) {
 #pragma unroll 1
-      for (std::uint32_t row = 0; row < kTensorKeys<Size> && tile + row < head.tokens; row += kStepKeys) {
-        attend_step(head, place, q, shared, row, tile + row, scale, state);
+      for (std::uint32_t row = 0; row < kTensorKeys<Size> && tile + row < head.tokens(); row += kStepKeys) {
+        attend_step(head, place, q, shared, row, tile + row, scale_of_exponents(head), state);
       }
     }
     __syncthreads();
   }
   if (!has_queries) return;
-  if (head.vectorized) {
-    store_results<true>(head, place, query, state);
-  } else {
-    store_results<false>(head, place, query, state);
+  std::uint32_t bias[Size / 8];
+  load_bias<Vectorized, Size>(head.v_bias, place, head.size, bias);
+  store_results<Vectorized>(head, place, query, bias, state);
+}
+
+/// Those of rows [first, first + kTensorQueries) of y that count, for heads of at most `Size`.
+template <std::uint32_t Size, class T>
+__device__ void attend(const AttentionHead<T>& head, std::uint64_t first, TensorShared<Size, T>& shared) {
+  static_assert(sizeof(TensorShared<Size, T>) == kTensorSharedBytes<Size>);
+  static_assert(kTensorQueries <= kTensorKeys<Size>, "A short sequence is one tile of keys.");
+  if (head.vectorized && head.sequence <= kTensorQueries) {
+    attend_short(head, shared);
+  } else if (first < head.tokens() && head.vectorized) {
+    attend_tiles<true>(head, static_cast<std::uint32_t>(first), shared);
+  } else if (first < head.tokens()) {
+    attend_tiles<false>(head, static_cast<std::uint32_t>(first), shared);
   }
 }
 

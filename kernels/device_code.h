@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-// What the kernels share, for device code alone: the start of every kernel, elements as f32, vectors, and reductions of
-// a warp.
+// What the kernels share, for device code alone: the start of every kernel, elements as f32, vectors, the gelu, and
+// reductions of a warp.
 //
 // Bound memory is read through plain pointers, neither `const __restrict__` nor __ldg, so that no load takes the
 // non-coherent path: a kernel may start while the one before it still writes what it reads.
@@ -16,8 +16,8 @@ namespace weft::kernels {
 inline constexpr std::uint32_t kWarpLanes = 32;
 inline constexpr std::uint32_t kAllLanes = 0xffffffff;
 
-/// The first statement of every kernel: waits for all that the kernels before it wrote, then lets the next one start.
-/// What starts early waits here in turn, so a kernel that has ended has seen the end of all before it. Without a
+/// Before a kernel touches bound memory or ends: waits for all that the kernels before it wrote, then lets the next
+/// start. What starts early waits here in turn, so a kernel that has ended has seen the end of all before it. Without a
 /// programmatic edge, and before sm_90, there is nothing to wait for.
 __device__ inline void wait_for_dependencies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -91,6 +91,11 @@ __device__ void store(T* destination, const float (&values)[Count]) {
     for (std::uint32_t i = 0; i < Count; ++i) elements[i] = from_float<T>(values[i]);
     *reinterpret_cast<uint4*>(destination) = vector;
   }
+}
+
+__device__ inline float gelu_of(float value) {
+  constexpr float kHalfRoot = 0.70710678118654752f;  // 1 / sqrt(2)
+  return 0.5f * value * (1.0f + erff(value * kHalfRoot));
 }
 
 /// Tokens of a sequence that count: its length, kept within 0 and the sequence.

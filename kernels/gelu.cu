@@ -10,11 +10,6 @@ namespace {
 using namespace weft::kernels;
 using elementwise_block::kThreads;
 
-__device__ float gelu_of(float value) {
-  constexpr float kHalfRoot = 0.70710678118654752f;  // 1 / sqrt(2)
-  return 0.5f * value * (1.0f + erff(value * kHalfRoot));
-}
-
 template <std::uint32_t Count, class T>
 __device__ void apply(const T* x, const T* bias, T* y, std::uint32_t rows, std::uint32_t columns) {
   const std::uint64_t width = columns / Count;

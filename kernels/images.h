@@ -7,6 +7,7 @@ namespace weft {
 
 // Defined by weft_add_fatbin; empty in a build without CUDA.
 [[nodiscard]] std::span<const std::byte> linear_image() noexcept;
+[[nodiscard]] std::span<const std::byte> linear_skinny_image() noexcept;
 [[nodiscard]] std::span<const std::byte> elementwise_image() noexcept;
 [[nodiscard]] std::span<const std::byte> embedding_image() noexcept;
 [[nodiscard]] std::span<const std::byte> layer_norm_image() noexcept;

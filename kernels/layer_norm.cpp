@@ -1,8 +1,8 @@
-#include "float16.h"
 #include "images.h"
 #include "row_block.h"
 #include "shipped_spec.h"
 #include "workload.h"
+#include <weft/float16.h>
 #include <weft/kernels.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include "images.h"
+#include "linear_problem.h"
 #include "linear_tile.h"
 #include "shipped_spec.h"
 #include "workload.h"
@@ -39,31 +40,7 @@ LaunchConfig split_rule(std::span<const std::uint64_t> workload) {
   return {.grid = tile_grid(workload[0], workload[1], workload[2])};
 }
 
-struct Problem {
-  const float* x = nullptr;
-  const float* w = nullptr;
-  const float* b = nullptr;
-  float* y = nullptr;
-  std::uint32_t rows = 0;
-  std::uint32_t in = 0;
-  std::uint32_t out = 0;
-
-  [[nodiscard]] float dot(std::size_t row, std::size_t column, std::size_t begin, std::size_t end) const {
-    const float* left = x + row * in;
-    const float* right = w + column * in;
-    float sum = 0;
-    for (std::size_t i = begin; i < end; ++i) sum += left[i] * right[i];
-    return sum;
-  }
-
-  /// Calls `element(row, column, y)` for each element of y.
-  template <class Element>
-  void for_each(Element&& element) const {
-    for (std::size_t row = 0; row < rows; ++row) {
-      for (std::size_t column = 0; column < out; ++column) element(row, column, y[row * out + column]);
-    }
-  }
-};
+using Problem = LinearProblem<float>;
 
 Problem biased_problem(const HostLaunch& launch) {
   return {launch.get<const float*>(0), launch.get<const float*>(1),  launch.get<const float*>(2),
@@ -71,17 +48,12 @@ Problem biased_problem(const HostLaunch& launch) {
           launch.get<std::uint32_t>(6)};
 }
 
-void linear_reference(const HostLaunch& launch) {
-  const Problem problem = biased_problem(launch);
-  problem.for_each([&](std::size_t row, std::size_t column, float& y) {
-    y = problem.dot(row, column, 0, problem.in) + problem.b[column];
-  });
-}
+void linear_reference(const HostLaunch& launch) { biased_problem(launch).solve(); }
 
 void linear_relu_reference(const HostLaunch& launch) {
   const Problem problem = biased_problem(launch);
   problem.for_each([&](std::size_t row, std::size_t column, float& y) {
-    const float value = problem.dot(row, column, 0, problem.in) + problem.b[column];
+    const float value = problem.value(row, column);
     // Not std::max, whose answer to a NaN depends on the order of its arguments.
     y = value < 0 ? 0 : value;
   });
@@ -91,7 +63,7 @@ void linear_unbiased_reference(const HostLaunch& launch) {
   const Problem problem{launch.get<const float*>(0), launch.get<const float*>(1),  nullptr,
                         launch.get<float*>(2),       launch.get<std::uint32_t>(3), launch.get<std::uint32_t>(4),
                         launch.get<std::uint32_t>(5)};
-  problem.for_each([&](std::size_t row, std::size_t column, float& y) { y = problem.dot(row, column, 0, problem.in); });
+  problem.solve();
 }
 
 void linear_split_reference(const HostLaunch& launch) {

@@ -1,9 +1,9 @@
-#include "float16.h"
 #include "images.h"
 #include "mean_pool_block.h"
 #include "shipped_spec.h"
 #include "tokens.h"
 #include "workload.h"
+#include <weft/float16.h>
 #include <weft/kernels.h>
 
 #include <algorithm>

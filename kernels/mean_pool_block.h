@@ -8,7 +8,7 @@ namespace weft::kernels::mean_pool_block {
 
 inline constexpr std::uint32_t kThreads = 512;
 inline constexpr std::uint32_t kWarps = kThreads / 32;
-inline constexpr std::uint32_t kColumns = 256;  ///< That a block sums at a time.
-inline constexpr std::uint32_t kSharedBytes = (kWarps * kColumns + kWarps) * sizeof(float);
+inline constexpr std::uint32_t kSums = kThreads * 8;  ///< In shared memory: a vector of a thread, of 2-byte elements.
+inline constexpr std::uint32_t kSharedBytes = (kSums + kWarps) * sizeof(float);
 
 }  // namespace weft::kernels::mean_pool_block

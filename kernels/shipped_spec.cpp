@@ -27,9 +27,9 @@ KernelSpec shipped_spec(ShippedKernel kernel) {
   return spec;
 }
 
-void refuse_dtype(std::string_view kernel, DType dtype) {
+void refuse_dtype(std::string_view kernel, DType dtype, std::string_view dtypes) {
   throw Error(ErrorCode::invalid,
-              fmt::format("There is no kernel \"{}\" for {}, but for f32, f16 and bf16.", kernel, to_string(dtype)));
+              fmt::format("There is no kernel \"{}\" for {}, but for {}.", kernel, to_string(dtype), dtypes));
 }
 
 }  // namespace weft::kernels

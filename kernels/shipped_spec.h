@@ -32,7 +32,8 @@ template <class... P, std::size_t N>
 
 [[nodiscard]] KernelSpec shipped_spec(ShippedKernel kernel);
 
-[[noreturn]] void refuse_dtype(std::string_view kernel, DType dtype);
+/// `dtypes`: those that there are kernels for.
+[[noreturn]] void refuse_dtype(std::string_view kernel, DType dtype, std::string_view dtypes);
 
 /// What `make.operator()<T>()` returns for the element type that `dtype` names. Refuses, with `invalid`, another than
 /// f32, f16 and bf16.
@@ -46,7 +47,20 @@ template <class Make>
     case DType::bf16:
       return make.template operator()<bf16>();
     default:
-      refuse_dtype(kernel, dtype);
+      refuse_dtype(kernel, dtype, "f32, f16 and bf16");
+  }
+}
+
+/// The same of f16 and bf16 alone.
+template <class Make>
+[[nodiscard]] KernelSpec spec_of_half_dtype(std::string_view kernel, DType dtype, Make&& make) {
+  switch (dtype) {
+    case DType::f16:
+      return make.template operator()<f16>();
+    case DType::bf16:
+      return make.template operator()<bf16>();
+    default:
+      refuse_dtype(kernel, dtype, "f16 and bf16");
   }
 }
 

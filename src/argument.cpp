@@ -19,7 +19,7 @@ namespace weft {
 namespace {
 
 /// One argument for one parameter: `indices` and `packed` taken apart.
-using Part = std::variant<const Binding*, const Scalar*, const Bytes*, Index>;
+using Part = std::variant<const Binding*, const Scalar*, const Bytes*, Index, LateScalarId>;
 
 std::vector<Part> flatten(std::span<const Argument> arguments) {
   std::vector<Part> parts;
@@ -28,6 +28,7 @@ std::vector<Part> flatten(std::span<const Argument> arguments) {
                           [&](const Scalar& scalar) { parts.emplace_back(&scalar); },
                           [&](const Bytes& bytes) { parts.emplace_back(&bytes); },
                           [&](Index index) { parts.emplace_back(index); },
+                          [&](LateScalarId scalar) { parts.emplace_back(scalar); },
                           [&](const Indices& indices) {
                             for (const std::uint64_t value : indices.values) parts.emplace_back(Index{value});
                           },
@@ -66,7 +67,7 @@ ParameterKind kind_of(const Part& part) {
   return std::visit(
       Overloaded{[](const Binding*) { return ParameterKind::binding; },
                  [](const Scalar*) { return ParameterKind::scalar; }, [](const Bytes*) { return ParameterKind::bytes; },
-                 [](Index) { return ParameterKind::index; }},
+                 [](Index) { return ParameterKind::index; }, [](LateScalarId) { return ParameterKind::scalar; }},
       part);
 }
 
@@ -80,7 +81,7 @@ bool fits(ParameterKind parameter, ParameterKind argument) {
 
 class Binder {
  public:
-  explicit Binder(const LoadedKernel& kernel) : kernel_(kernel) {
+  Binder(const LoadedKernel& kernel, LateScalars late) : kernel_(kernel), late_(late) {
     bound_.parameters.resize(kernel.compiled.parameter_bytes());
   }
 
@@ -92,8 +93,7 @@ class Binder {
       require_no_address(parameters[i], parts[i], i);
     }
     for (std::size_t i = 0; i < parts.size(); ++i) require_alignment(parameters[i], parts[i], i);
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      place(parameters[i], parts[i], kernel_.compiled.parameters[i].offset);
+    for (std::size_t i = 0; i < parts.size(); ++i) place(i, parts[i], kernel_.compiled.parameters[i].offset);
     return std::move(bound_);
   }
 
@@ -118,6 +118,12 @@ class Binder {
 
   void require_no_address(const Parameter& parameter, const Part& part, std::size_t i) const {
     if (!takes_null_only(kernel_, i)) return;
+    if (std::holds_alternative<LateScalarId>(part)) {
+      refuse(
+          fmt::format("The {} is a late scalar; the compiled kernel takes a pointer there, which a late region can "
+                      "bind and no scalar.",
+                      describe(parameter, i)));
+    }
     const auto* scalar = std::get_if<const Scalar*>(&part);
     const auto* index = std::get_if<Index>(&part);
     const bool is_null = scalar != nullptr
@@ -131,7 +137,7 @@ class Binder {
     }
   }
 
-  static void require_width(const Parameter& parameter, const Part& part, std::size_t i) {
+  void require_width(const Parameter& parameter, const Part& part, std::size_t i) const {
     const auto require = [&](std::size_t given) {
       if (given != parameter.size) {
         refuse(fmt::format("The {} has {} bytes; the kernel was compiled for {}.", describe(parameter, i), given,
@@ -139,6 +145,7 @@ class Binder {
       }
     };
     if (const auto* scalar = std::get_if<const Scalar*>(&part)) require((*scalar)->bytes.size());
+    if (const auto* scalar = std::get_if<LateScalarId>(&part)) require(late_[scalar->index]->value.size());
     if (const auto* bytes = std::get_if<const Bytes*>(&part)) {
       require((*bytes)->value.size());
       require_pointer_offsets(parameter, **bytes, i);
@@ -194,7 +201,8 @@ class Binder {
     }
   }
 
-  void place(const Parameter& parameter, const Part& part, std::uint32_t offset) {
+  void place(std::size_t i, const Part& part, std::uint32_t offset) {
+    const Parameter& parameter = kernel_.spec.parameters[i];
     std::visit(Overloaded{[&](const Binding* binding) { place_pointer(binding->region, parameter.access, offset); },
                           [&](const Scalar* scalar) {
                             std::memcpy(&bound_.parameters[offset], scalar->bytes.data(), scalar->bytes.size());
@@ -206,7 +214,12 @@ class Binder {
                                             offset + static_cast<std::uint32_t>(pointer.offset));
                             }
                           },
-                          [&](Index index) { std::memcpy(&bound_.parameters[offset], &index.value, parameter.size); }},
+                          [&](Index index) { std::memcpy(&bound_.parameters[offset], &index.value, parameter.size); },
+                          [&](LateScalarId id) {
+                            const auto& scalar = late_[id.index];
+                            std::memcpy(&bound_.parameters[offset], scalar->value.data(), scalar->value.size());
+                            bound_.late.push_back({offset, static_cast<std::uint32_t>(i), scalar});
+                          }},
                part);
   }
 
@@ -216,6 +229,7 @@ class Binder {
   }
 
   const LoadedKernel& kernel_;
+  LateScalars late_;
   BoundArguments bound_;
 };
 
@@ -235,8 +249,8 @@ void require_signature(const KernelSpec& spec, std::span<const Argument> argumen
   }
 }
 
-BoundArguments bind_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments) {
-  return Binder(kernel).bind(flatten(arguments));
+BoundArguments bind_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments, LateScalars late) {
+  return Binder(kernel, late).bind(flatten(arguments));
 }
 
 std::vector<BoundRegion> bound_regions(const KernelSpec& spec, std::span<const Argument> arguments) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,14 +20,19 @@ struct BoundArguments {
   std::vector<std::byte> parameters;
   std::vector<PointerSlot> pointers;
   std::vector<ByteUse> uses;
+  std::vector<LateScalarSlot> late;
 };
+
+/// By the index in a LateScalarId.
+using LateScalars = std::span<const std::shared_ptr<const LateScalarDeclaration>>;
 
 /// Refuses a call with another number or other kinds of arguments than the kernel has parameters. Errors: `invalid`.
 void require_signature(const KernelSpec& spec, std::span<const Argument> arguments);
 
-/// Holds a call's arguments against the kernel's parameters: their access, widths and alignment, in that order. Regions
-/// and signature must have been checked. Errors: `invalid`, naming the argument.
-[[nodiscard]] BoundArguments bind_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments);
+/// Holds a call's arguments against the kernel's parameters: their access, widths and alignment, in that order.
+/// Regions, late scalars and signature must have been checked. Errors: `invalid`, naming the argument.
+[[nodiscard]] BoundArguments bind_arguments(const LoadedKernel& kernel, std::span<const Argument> arguments,
+                                            LateScalars late);
 
 /// A region that a call binds, whether the kernel writes it, and where it stands in the call.
 struct BoundRegion {

@@ -36,8 +36,9 @@ struct Retired {
   /// The last run that uses it, on a lane that others go on using; 0 where all that is queued on the stream does.
   std::uint64_t run = 0;
   std::shared_ptr<const void> memory;
-  std::shared_ptr<const void> charges;  ///< Of memory that was given back in the stream's order.
-  std::shared_ptr<const void> code;     // And weights.
+  std::shared_ptr<const void> charges;          ///< Of memory that was given back in the stream's order.
+  std::shared_ptr<const void> code = nullptr;   ///< And weights.
+  std::shared_ptr<const void> calls = nullptr;  ///< What captured calls tied to their graphs.
 };
 
 /// A list, so that a node made in good time can change hands where nothing may fail.

@@ -33,6 +33,7 @@ void ContextCounters::remove(const SlotSource& source) noexcept {
   const SlotStatistics last = source.statistics();
   gone_.copies += last.copies;
   gone_.empty_acquires += last.empty_acquires;
+  gone_.patched_nodes += last.patched_nodes;
   late_.splice(late_.end(), removed->lanes);
   sources_.erase(removed);
   settle(drained);

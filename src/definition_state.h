@@ -1,5 +1,6 @@
 #pragma once
 
+#include "late_declaration.h"
 #include "loaded_kernel.h"
 #include "operation.h"
 #include <weft/context.h>
@@ -19,6 +20,7 @@ struct DefinitionState {
   Context context;
   std::vector<Allocation> allocations;
   std::vector<std::shared_ptr<const LoadedKernel>> kernels;
+  std::vector<std::shared_ptr<const LateScalarDeclaration>> late_scalars;
 };
 
 /// Opens a ModelDefinition to the files of the model layer.

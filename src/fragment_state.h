@@ -11,7 +11,8 @@
 
 namespace weft {
 
-/// A validated fragment. Immutable. Its operations name the definition's allocations.
+/// A validated fragment. Immutable. Its operations name the definition's allocations, and behind them the workspaces of
+/// its calls.
 struct FragmentState {
   Context context;
   std::string label;

@@ -1,3 +1,4 @@
+#include "call_recorder.h"
 #include "context_state.h"
 #include "definition_state.h"
 #include "device/own_kernels.h"
@@ -39,7 +40,9 @@ ValidationScope scope_of(const GraphState& graph, const DefinitionState& kernels
           graph.allocations,
           {kernels.session, "definition", "this definition comes from session"},
           kernels.kernels,
-          ContextAccess::state(graph.context)->api().limits()};
+          ContextAccess::state(graph.context)->api().limits(),
+          false,
+          kernels.late_scalars};
 }
 
 void require_apart(const GraphState& graph, const std::vector<ByteUse>& uses) {
@@ -58,7 +61,9 @@ void require_apart(const GraphState& graph, const std::vector<ByteUse>& uses) {
 Operation validate_graph_dispatch(const GraphState& graph, const ModelDefinition& kernels, const Command& command) {
   if (!(kernels.context() == graph.context))
     refuse("The kernel's definition belongs to another context than the graph.");
-  if (!std::holds_alternative<Dispatch>(command.action())) refuse("The command is a fill; Graph::fill adds one.");
+  if (std::holds_alternative<Fill>(command.action())) refuse("The command is a fill; Graph::fill adds one.");
+  if (std::holds_alternative<Captured>(command.action()))
+    refuse("The command is a captured call; Graph::call adds one.");
   return validate_command(scope_of(graph, DefinitionAccess::state(kernels)), command, graph.operations.size());
 }
 
@@ -150,6 +155,19 @@ void Graph::dispatch(const ModelDefinition& kernels, const Command& command) {
 void Graph::dispatch_aliasing(Trusted, const ModelDefinition& kernels, const Command& command) {
   GraphState& graph = GraphAccess::state(*this);
   graph.operations.push_back(validate_graph_dispatch(graph, kernels, command));
+}
+
+void Graph::call(const Command& command) {
+  GraphState& graph = GraphAccess::state(*this);
+  if (!std::holds_alternative<Captured>(command.action()))
+    refuse("The command is no captured call; Graph::dispatch and Graph::fill add the others.");
+  const HandleOwner owner{graph.id, "graph", "this is graph"};
+  const ValidationScope scope{owner, graph.allocations, owner, {}, ContextAccess::state(graph.context)->api().limits()};
+  std::vector<Operation> operations{validate_command(scope, command, graph.operations.size())};
+  require_apart(graph, operations.front().uses.uses);
+  graph.operations.reserve(graph.operations.size() + 1);
+  add_workspaces(operations, graph.allocations);
+  graph.operations.push_back(std::move(operations.front()));
 }
 
 const Context& Graph::context() const { return GraphAccess::state(*this).context; }

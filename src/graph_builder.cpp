@@ -1,7 +1,9 @@
 #include "graph_builder.h"
 
+#include "call_recorder.h"
 #include "error_context.h"
 #include "reclaim.h"
+#include <weft/error.h>
 
 #include <spdlog/fmt/fmt.h>
 
@@ -19,16 +21,19 @@ class NodeMaker {
   explicit NodeMaker(std::span<const DeviceAddress> addresses) : addresses_(addresses) {}
 
   Node operator()(const FillOperation& fill) const {
-    return FillNode{address(fill.destination), fill.bytes, fill.value};
+    return FillNode{address(fill.destination), fill.is_late ? 1 : fill.bytes, fill.value};
   }
 
   Node operator()(const CopyOperation& copy) const {
     return CopyNode{address(copy.destination), address(copy.source), copy.bytes};
   }
 
+  Node operator()(const CapturedOperation&) const { throw Error(ErrorCode::internal, "A call is no single node."); }
+
   Node operator()(const DispatchOperation& dispatch) const {
-    KernelNode node{dispatch.kernel->handle, dispatch.grid, dispatch.kernel->spec.block, dispatch.dynamic_shared_bytes,
-                    dispatch.parameters};
+    KernelNode node{dispatch.kernel->handle,          dispatch.grid,       dispatch.kernel->spec.block,
+                    dispatch.dynamic_shared_bytes,    dispatch.parameters, dispatch.kernel->spec.cluster,
+                    dispatch.kernel->spec.cooperative};
     for (const PointerSlot& pointer : dispatch.pointers) {
       const DeviceAddress target = address(pointer.target);
       std::memcpy(&node.parameters[pointer.block_offset], &target, sizeof(target));
@@ -69,18 +74,39 @@ void for_each_operation(const char* doing, const GraphPlan& plan, Body&& body) {
 
 }  // namespace
 
+Node make_node(const Operation& operation, std::span<const DeviceAddress> addresses) {
+  return std::visit(NodeMaker(addresses), operation.action);
+}
+
+std::vector<Edge> GraphTemplate::edges_into(const GraphPlan& plan, std::size_t operation) const {
+  std::vector<Edge> edges;
+  for (const std::uint32_t from : plan.dependencies[operation]) {
+    const auto call = last_.find(from);
+    if (call == last_.end()) {
+      edges.push_back({nodes_[from], plan.is_programmatic(from, operation)});
+    } else {
+      for (const NodeHandle node : call->second) edges.push_back({node, false});
+    }
+  }
+  return edges;
+}
+
 GraphTemplate::GraphTemplate(const std::shared_ptr<DeviceApi>& api, const GraphPlan& plan,
-                             std::span<const DeviceAddress> addresses)
+                             std::span<const DeviceAddress> addresses, std::span<const UniqueGraph> captured)
     : api_(api), graph_(create_graph(api)) {
   nodes_.reserve(plan.operations.size());
-  std::vector<Edge> edges;
+  auto next_call = captured.begin();
   for_each_operation("adding", plan, [&](std::size_t i) {
     allow_shared_memory(*api_, plan.operations[i]);
-    edges.clear();
-    for (const std::uint32_t from : plan.dependencies[i]) edges.push_back({nodes_[from], false});
+    const std::vector<Edge> edges = edges_into(plan, i);
     NodeHandle node{};
-    check(api_->add_node(graph_.get(), std::visit(NodeMaker(addresses), plan.operations[i].action), edges, node),
-          "add a graph node");
+    if (is_captured(plan.operations[i])) {
+      check(api_->add_captured(graph_.get(), next_call->get(), edges, last_[i]), "add a call's nodes");
+      ++next_call;
+    } else {
+      check(api_->add_node(graph_.get(), std::visit(NodeMaker(addresses), plan.operations[i].action), edges, node),
+            "add a graph node");
+    }
     nodes_.push_back(node);
   });
 }

@@ -2,8 +2,10 @@
 
 #include "operation.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace weft {
@@ -13,6 +15,16 @@ struct GraphPlan {
   std::string title;                                     ///< For errors.
   std::vector<Operation> operations;                     ///< Each after all that it depends on.
   std::vector<std::vector<std::uint32_t>> dependencies;  ///< Of each operation, ascending.
+  bool programmatic = true;                              ///< Whether edges that can be programmatic are.
+
+  [[nodiscard]] bool is_programmatic(std::uint32_t from, std::size_t to) const noexcept {
+    return programmatic && can_be_programmatic(operations[from], operations[to]);
+  }
+  [[nodiscard]] bool has_calls() const noexcept {
+    return std::ranges::any_of(operations, [](const Operation& operation) {
+      return std::holds_alternative<CapturedOperation>(operation.action);
+    });
+  }
 };
 
 }  // namespace weft

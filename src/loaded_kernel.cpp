@@ -8,6 +8,7 @@
 
 #include <spdlog/fmt/fmt.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -22,12 +23,48 @@ std::string describe(const Parameter& parameter, std::size_t index) {
                                 : fmt::format("parameter {} (\"{}\")", index, parameter.name);
 }
 
-// Block clusters need an attribute of the launch that no node carries yet.
-void require_no_cluster(const Dim3& cluster) {
+constexpr std::uint64_t kMaxCluster = 16;
+constexpr std::uint32_t kOldestWithClusters = 90;
+
+std::string describe(const Dim3& dim) { return fmt::format("({},{},{})", dim.x, dim.y, dim.z); }
+
+void validate_cluster(const Dim3& cluster, const DeviceLimits& limits) {
   if (cluster == Dim3{}) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("The spec asks for clusters of ({},{},{}) blocks; weft launches none.", cluster.x, cluster.y,
-                          cluster.z));
+  if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0)
+    refuse(fmt::format("The cluster is {}; no axis may be 0.", describe(cluster)));
+  // One axis after the other, since the product of all could overflow.
+  if (cluster.x > kMaxCluster || std::uint64_t{cluster.x} * cluster.y > kMaxCluster ||
+      std::uint64_t{cluster.x} * cluster.y * cluster.z > kMaxCluster) {
+    refuse(fmt::format("The cluster is {}; a cluster has at most {} blocks.", describe(cluster), kMaxCluster));
+  }
+  if (limits.compute_capability < kOldestWithClusters) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("The spec asks for clusters of {} blocks; {} is sm_{}, and clusters need sm_{} or newer.",
+                            describe(cluster), limits.name, limits.compute_capability, kOldestWithClusters));
+  }
+}
+
+void validate_compiled_cluster(const KernelSpec& spec, const CompiledKernel& compiled) {
+  if (compiled.cluster && *compiled.cluster != spec.cluster) {
+    refuse(fmt::format("The spec's cluster is {}; the kernel is compiled for clusters of {} blocks.",
+                       describe(spec.cluster), describe(*compiled.cluster)));
+  }
+  if (compiled.needs_cluster && !compiled.cluster && spec.cluster == Dim3{})
+    refuse("The spec has no cluster; the kernel is compiled for clusters alone.");
+}
+
+void validate_globals(const KernelSpec& spec) {
+  if (!spec.globals.empty() && spec.image.native.function != nullptr) {
+    refuse(
+        fmt::format("The spec sets the variable \"{}\" of a kernel of the program; only an image of its own has "
+                    "variables to set.",
+                    spec.globals.front().name));
+  }
+  for (std::size_t i = 0; i < spec.globals.size(); ++i) {
+    const std::string& name = spec.globals[i].name;
+    const auto first = std::ranges::find(spec.globals, name, &ModuleGlobal::name) - spec.globals.begin();
+    if (static_cast<std::size_t>(first) != i) refuse(fmt::format("The spec sets the variable \"{}\" twice.", name));
+  }
 }
 
 void validate_parameter(const Parameter& parameter, std::size_t index) {
@@ -91,8 +128,10 @@ void validate_kind(const Parameter& parameter, std::size_t index, CompiledKernel
 }
 
 void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
-  if (spec.parameters.size() != compiled.parameters.size()) {
-    refuse(fmt::format("The spec has {} parameters; the compiled kernel has {}.", spec.parameters.size(),
+  if (spec.parameters.size() + spec.hidden_pointers != compiled.parameters.size()) {
+    const std::string hidden =
+        spec.hidden_pointers == 0 ? "" : fmt::format(" and {} hidden pointers", spec.hidden_pointers);
+    refuse(fmt::format("The spec has {} parameters{}; the compiled kernel has {}.", spec.parameters.size(), hidden,
                        compiled.parameters.size()));
   }
   for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
@@ -101,6 +140,15 @@ void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
                          describe(spec.parameters[i], i), spec.parameters[i].size, compiled.parameters[i].size));
     }
     validate_kind(spec.parameters[i], i, compiled.parameters[i].kind);
+  }
+  for (std::size_t i = spec.parameters.size(); i < compiled.parameters.size(); ++i) {
+    const CompiledKernel::ParameterLayout& hidden = compiled.parameters[i];
+    if (hidden.size != sizeof(DeviceAddress) || hidden.kind == CompiledKernel::ParameterLayout::Kind::value) {
+      refuse(
+          fmt::format("The spec makes parameter {} a hidden pointer; the compiled kernel takes a value of {} bytes "
+                      "there.",
+                      i, hidden.size));
+    }
   }
 }
 
@@ -111,6 +159,14 @@ bool takes_null_only(const LoadedKernel& kernel, std::size_t parameter) noexcept
          kernel.compiled.parameters[parameter].kind == CompiledKernel::ParameterLayout::Kind::pointer;
 }
 
+std::optional<std::size_t> parameter_at(const LoadedKernel& kernel, std::uint32_t block_offset) noexcept {
+  for (std::size_t i = 0; i < kernel.spec.parameters.size(); ++i) {
+    const auto& [offset, size, kind] = kernel.compiled.parameters[i];
+    if (block_offset >= offset && block_offset - offset < size) return i;
+  }
+  return {};
+}
+
 std::vector<std::byte> parameter_block(const CompiledKernel& compiled, std::span<const std::uint64_t> values) {
   std::vector<std::byte> block(compiled.parameter_bytes());
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -118,17 +174,82 @@ std::vector<std::byte> parameter_block(const CompiledKernel& compiled, std::span
   return block;
 }
 
+void require_launchable(const LoadedKernel& kernel, const Dim3& grid, std::uint32_t dynamic_shared_bytes) {
+  const KernelSpec& spec = kernel.spec;
+  const auto axis = [&](const char* name, std::uint32_t blocks, std::uint32_t of_cluster) {
+    if (blocks % of_cluster != 0) {
+      refuse(fmt::format("The grid's {} is {}; it must be a multiple of the cluster's, which is {}.", name, blocks,
+                         of_cluster));
+    }
+  };
+  axis("x", grid.x, spec.cluster.x);
+  axis("y", grid.y, spec.cluster.y);
+  axis("z", grid.z, spec.cluster.z);
+  if (!spec.cooperative && spec.cluster == Dim3{}) return;
+
+  std::uint64_t resident = 0;
+  const KernelNode launch{.kernel = kernel.handle,
+                          .grid = grid,
+                          .block = spec.block,
+                          .dynamic_shared_bytes = dynamic_shared_bytes,
+                          .parameters = {},
+                          .cluster = spec.cluster,
+                          .cooperative = spec.cooperative};
+  check(kernel.module->api().max_resident_blocks(launch, resident), "tell how many blocks it holds at once");
+  if (resident == 0) {
+    refuse(
+        fmt::format("The device cannot hold one cluster of {} blocks of {} threads with {} bytes of dynamic shared "
+                    "memory each.",
+                    describe(spec.cluster), threads_of(spec.block), dynamic_shared_bytes));
+  }
+  // The product of two axes that fit a grid stays below 2^48.
+  const std::uint64_t plane = std::uint64_t{grid.x} * grid.y;
+  if (spec.cooperative && (plane > resident || plane * grid.z > resident)) {
+    refuse(fmt::format("The grid is {}; the device holds {} blocks of this cooperative launch at once.", describe(grid),
+                       resident));
+  }
+}
+
 LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage& image) {
   return in_context([&] { return fmt::format("loading the code image \"{}\"", image.label); },
                     [&] {
                       ModuleHandle module{};
-                      const DeviceStatus loaded = api->load(image, module);
-                      if (loaded.code == StatusCode::invalid) {
-                        refuse(fmt::format("The device does not take its {} bytes as a fatbin, a cubin or PTX ({}).",
-                                           image.bytes.size(), loaded.detail));
+                      std::string log;
+                      const DeviceStatus loaded = api->load(image, module, &log);
+                      if (loaded.code == StatusCode::invalid || !log.empty()) {
+                        const std::string said = log.empty() ? "" : fmt::format(" The driver's compiler says: {}", log);
+                        throw Error(
+                            loaded.code == StatusCode::invalid ? ErrorCode::invalid : ErrorCode::unsupported,
+                            fmt::format("The device does not take its {} bytes as a fatbin, a cubin or PTX ({}).{}",
+                                        image.bytes.size(), loaded.detail, said));
                       }
                       check(loaded, "load code");
                       return std::make_shared<const UniqueModule>(api, module);
+                    });
+}
+
+std::vector<DeviceAddress> find_globals(const LoadedModule& module, const KernelSpec& spec) {
+  return in_context([&] { return fmt::format("loading kernel \"{}\"", spec.name()); },
+                    [&] {
+                      validate_globals(spec);
+                      std::vector<DeviceAddress> addresses;
+                      for (const ModuleGlobal& global : spec.globals) {
+                        GlobalVariable variable;
+                        const DeviceStatus found = module->api().find_global(module->get(), global.name, variable);
+                        if (found.code == StatusCode::invalid) {
+                          refuse(fmt::format("The code image \"{}\" has no variable \"{}\" ({}).", spec.image.label,
+                                             global.name, found.detail));
+                        }
+                        check(found, "find a variable");
+                        if (variable.address != 0 && variable.bytes != global.bytes.size()) {
+                          refuse(
+                              fmt::format("The spec gives the variable \"{}\" {} bytes; in the code image \"{}\" it "
+                                          "has {}.",
+                                          global.name, global.bytes.size(), spec.image.label, variable.bytes));
+                        }
+                        addresses.push_back(variable.address);
+                      }
+                      return addresses;
                     });
 }
 
@@ -138,9 +259,10 @@ std::shared_ptr<const LoadedKernel> load_kernel(DeviceApi& api, LoadedModule mod
                       auto kernel = std::make_shared<LoadedKernel>();
                       kernel->id = next_unique_id();
                       kernel->spec = spec;
-                      kernel->spec.image.bytes = {};  // The caller's bytes may go once the module is loaded.
+                      kernel->spec.image.bytes = {};  // The bytes may go once the module is loaded.
+                      kernel->spec.image.owner = nullptr;
                       kernel->module = std::move(module);
-                      require_no_cluster(spec.cluster);
+                      validate_cluster(spec.cluster, api.limits());
                       for (std::size_t i = 0; i < spec.parameters.size(); ++i)
                         validate_parameter(spec.parameters[i], i);
                       const DeviceStatus found =
@@ -152,6 +274,7 @@ std::shared_ptr<const LoadedKernel> load_kernel(DeviceApi& api, LoadedModule mod
                       check(found, "find a kernel");
                       validate_layout(spec, kernel->compiled);
                       validate_block(spec, kernel->compiled, api.limits());
+                      validate_compiled_cluster(spec, kernel->compiled);
                       return std::shared_ptr<const LoadedKernel>(std::move(kernel));
                     });
 }

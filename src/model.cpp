@@ -1,4 +1,5 @@
 #include "buffer_storage.h"
+#include "call_recorder.h"
 #include "context_state.h"
 #include "definition_state.h"
 #include "error_context.h"
@@ -22,8 +23,13 @@ namespace {
 
 ValidationScope scope_of(const DefinitionState& definition) {
   const HandleOwner owner{definition.session, "definition", "this definition comes from session"};
-  return {owner, definition.allocations, owner, definition.kernels,
-          ContextAccess::state(definition.context)->api().limits()};
+  return {owner,
+          definition.allocations,
+          owner,
+          definition.kernels,
+          ContextAccess::state(definition.context)->api().limits(),
+          false,
+          definition.late_scalars};
 }
 
 void validate_tensor_region(const ValidationScope& scope, const TensorRegion& tensor) {
@@ -34,6 +40,7 @@ void validate_tensor_region(const ValidationScope& scope, const TensorRegion& te
     refuse(fmt::format("The descriptor {} has {} bytes; its region of allocation \"{}\" has {}.",
                        to_string(tensor.desc), tensor.desc.bytes(), allocation.label, tensor.bytes));
   }
+  require_not_late(allocation, "inputs and outputs are memory of each slot's own");
   if (allocation.weight != nullptr)
     refuse(fmt::format("The region is of the weight \"{}\"; inputs and outputs are never weights.", allocation.label));
   if (allocation.memory != nullptr) {
@@ -53,7 +60,9 @@ const std::shared_ptr<TrackedMemory>& require_state(const DefinitionState& defin
   const Allocation& allocation = require_region(scope_of(definition), region);
   if (allocation.memory == nullptr) {
     refuse(fmt::format("The allocation \"{}\" is {}; state is what ModelSession::state makes.", allocation.label,
-                       allocation.weight != nullptr ? "a weight" : "scratch"));
+                       allocation.weight != nullptr ? "a weight"
+                       : allocation.late != nullptr ? "a late region"
+                                                    : "scratch"));
   }
   if (region.bytes == 0) refuse(fmt::format("The region of the state \"{}\" is empty.", allocation.label));
   return allocation.memory;
@@ -90,6 +99,7 @@ std::shared_ptr<const FragmentState> validate_fragment(const DefinitionState& de
                          validate_commands(scope, options.commands),
                          std::move(options.inputs),
                          std::move(options.outputs)};
+  add_workspaces(fragment.operations, fragment.allocations);
   fragment.extents = used_extents(fragment);
   fragment.session = definition.session;
   return std::make_shared<const FragmentState>(std::move(fragment));

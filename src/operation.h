@@ -1,9 +1,11 @@
 #pragma once
 
 #include "device/device_api.h"
+#include "late_declaration.h"
 #include "loaded_kernel.h"
 #include "tracked_memory.h"
 #include "weight.h"
+#include <weft/captured.h>
 #include <weft/contract.h>
 #include <weft/plan/hazard.h>
 #include <weft/plan/topology.h>
@@ -32,6 +34,7 @@ struct FillOperation {
   Location destination;
   std::uint64_t bytes = 0;
   std::uint8_t value = 0;
+  bool is_late = false;  // Its destination is bound by requests; set when a slot is planned.
 };
 
 /// A copy by a copy engine; weft's own.
@@ -47,20 +50,49 @@ struct PointerSlot {
   Location target;
 };
 
+/// Where a late scalar stands in a parameter block.
+struct LateScalarSlot {
+  std::uint32_t block_offset = 0;
+  std::uint32_t parameter = 0;
+  std::shared_ptr<const LateScalarDeclaration> scalar;
+};
+
 struct DispatchOperation {
   std::shared_ptr<const LoadedKernel> kernel;
   Dim3 grid;
   std::uint32_t dynamic_shared_bytes = 0;
-  std::vector<std::byte> parameters;  // Scalars in place, pointers zero.
+  std::vector<std::byte> parameters;  // Scalars in place, late ones by their own value; pointers zero.
   std::vector<PointerSlot> pointers;
+  std::vector<LateScalarSlot> late = {};
+};
+
+/// A call of a library, whose nodes are recorded for each slot.
+struct CapturedOperation {
+  std::shared_ptr<const Captured> call;
+  std::uint64_t id = 0;  // Tells it from every other call of the process.
+  std::vector<Location> bindings;
+  std::optional<Location> workspace;
 };
 
 struct Operation {
   std::string label;
-  std::variant<FillOperation, CopyOperation, DispatchOperation> action;
+  std::variant<FillOperation, CopyOperation, DispatchOperation, CapturedOperation> action;
   CommandUses uses;
   std::optional<OwnRole> role;  // Set on weft's own.
 };
+
+/// Whether the node of `to` may start while that of `from` still runs. Both kernels promise to wait for what they
+/// depend on before they touch memory and before they end, so the end of `from` stands for the end of all before it;
+/// and both run as code that can wait.
+[[nodiscard]] inline bool can_be_programmatic(const Operation& from, const Operation& to) noexcept {
+  constexpr std::uint32_t kFirstVersion = 90;
+  const auto waits = [](const Operation& operation) {
+    const auto* dispatch = std::get_if<DispatchOperation>(&operation.action);
+    return dispatch != nullptr && dispatch->kernel->spec.programmatic &&
+           dispatch->kernel->compiled.binary_version >= kFirstVersion;
+  };
+  return waits(from) && waits(to);
+}
 
 /// What an index of an operation stands for.
 struct Allocation {
@@ -70,9 +102,10 @@ struct Allocation {
   std::shared_ptr<const Weight> weight = nullptr;   // Null for scratch.
   std::shared_ptr<TrackedMemory> memory = nullptr;  // State, or memory outside the slot that stands in for scratch.
   std::uint32_t users = 1;                          // Fragments that take turns with it.
+  std::shared_ptr<const LateRegionDeclaration> late = nullptr;  // Memory that requests bring.
 
   /// Whether each slot has memory of its own for it.
-  [[nodiscard]] bool is_private() const noexcept { return weight == nullptr && memory == nullptr; }
+  [[nodiscard]] bool is_private() const noexcept { return weight == nullptr && memory == nullptr && late == nullptr; }
 };
 
 /// Index of the allocation that stands for `memory`, if there is one.

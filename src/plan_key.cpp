@@ -56,10 +56,24 @@ void add_action(PlanKey& key, const std::string& command, const DispatchOperatio
   add(key, command + " kernel", Value().put(dispatch.kernel->id));
   add(key, command + " grid", Value().put(dispatch.grid));
   add(key, command + " shared memory", Value().put(dispatch.dynamic_shared_bytes));
-  add(key, command + " scalars", Value().put_all(dispatch.parameters));
+  Value scalars;
+  scalars.put_all(dispatch.parameters);
+  for (const LateScalarSlot& late : dispatch.late) scalars.put(late.block_offset).put(late.scalar->id.index);
+  add(key, command + " scalars", scalars);
   Value pointers;
   for (const PointerSlot& pointer : dispatch.pointers) pointers.put(pointer.block_offset).put(pointer.target);
   add(key, command + " pointers", pointers);
+}
+
+void add_action(PlanKey& key, const std::string& command, const CapturedOperation& captured) {
+  const Captured& call = *captured.call;
+  key.add(command + " call", call.name);
+  key.add(command + " identity", call.identity);
+  if (call.identity.empty()) add(key, command + " call's id", Value().put(captured.id));
+  Value places;
+  for (const Location& place : captured.bindings) places.put(place);
+  add(key, command + " bindings", places);
+  add(key, command + " workspace", Value().put(call.workspace_bytes));
 }
 
 void add_operation(PlanKey& key, std::size_t index, const Operation& operation) {
@@ -92,13 +106,14 @@ void add_fragment(PlanKey& key, const FragmentState& fragment) {
 }
 
 void add_options(PlanKey& key, const PrepareOptions& options) {
-  const auto& [slots, forms, copies, order, spin, hang_after, separate_allocations] = options;
+  const auto& [slots, forms, copies, order, programmatic, spin, hang_after, separate_allocations] = options;
   key.add("slots", slots);
   Value listed;
   for (const RequestForm& form : forms) listed.put(form.inputs).put(form.outputs);
   add(key, "forms", listed);
   add(key, "copies", Value().put(copies));
   add(key, "order", Value().put(order));
+  add(key, "programmatic", Value().put(programmatic));
   add(key, "spin", Value().put(spin.count()));
   add(key, "hang_after", Value().put(hang_after.has_value()).put(hang_after ? hang_after->count() : 0));
   add(key, "separate_allocations", Value().put(separate_allocations));

@@ -244,7 +244,9 @@ ModelSlot& ModelSlot::operator=(ModelSlot&& other) noexcept {
 }
 
 ModelSlot::~ModelSlot() {
-  if (pool_ != nullptr) pool_->release(slot_);
+  if (pool_ == nullptr) return;
+  pool_->slot(slot_).forget_late();
+  pool_->release(slot_);
 }
 
 std::span<std::byte> ModelSlot::input_bytes(std::size_t index, DType dtype) {
@@ -253,6 +255,14 @@ std::span<std::byte> ModelSlot::input_bytes(std::size_t index, DType dtype) {
 }
 
 std::size_t ModelSlot::input_index(const Region& region) const { return require(pool_, "slot").input_index(region); }
+
+void ModelSlot::set_late(LateScalarId scalar, std::span<const std::byte> value) {
+  require(pool_, "slot").slot(slot_).set_late(scalar, value);
+}
+
+void ModelSlot::bind(const Region& region, const DeviceTensor& tensor) {
+  require(pool_, "slot").slot(slot_).bind_late(region, tensor);
+}
 
 std::size_t ModelSlot::find_form(Side inputs, SubmitOptions& options) const {
   if (options.outputs > Side::device) require_enumerator("side of a request's outputs", *options.outputs, Side::device);
@@ -421,13 +431,19 @@ NodeCounts PreparedModel::node_counts(std::uint32_t index, std::size_t form) con
   const std::vector<Operation>& operations = require_form(slot.plan(), form).graph.operations;
   const GraphTemplate& graph = slot.graph(form);
   std::unordered_map<NodeHandle, bool> is_own;
-  for (std::size_t i = 0; i < graph.nodes().size(); ++i)
-    is_own.emplace(graph.nodes()[i], operations[i].role.has_value());
+  for (std::size_t i = 0; i < graph.nodes().size(); ++i) {
+    if (!is_captured(operations[i])) is_own.emplace(graph.nodes()[i], operations[i].role.has_value());
+  }
+  const bool has_calls = is_own.size() < operations.size();
   GraphReadBack read;
   check(ContextAccess::state(pool_->context())->api().read_back(graph.graph(), read), "read a graph back");
   NodeCounts counts;
   for (const auto& node : read.nodes) {
     const auto own = is_own.find(node.handle);
+    if (own == is_own.end() && has_calls) {
+      ++counts.captured_nodes;
+      continue;
+    }
     if (own == is_own.end())
       throw Error(ErrorCode::internal,
                   fmt::format("The device's graph has a node \"{}\" that weft did not add.", node.symbol));
@@ -440,9 +456,10 @@ NodeCounts PreparedModel::node_counts(std::uint32_t index, std::size_t form) con
       throw Error(ErrorCode::internal, "The device's graph has a command's node that is neither memset nor kernel.");
     ++(own->second ? counts.own_nodes : node.kind == Kind::fill ? counts.memset_nodes : counts.kernel_nodes);
   }
-  if (counts.total() != graph.nodes().size()) {
+  if (counts.total() - counts.captured_nodes != is_own.size()) {
     throw Error(ErrorCode::internal,
-                fmt::format("The device's graph has {} nodes; weft added {}.", counts.total(), graph.nodes().size()));
+                fmt::format("The device's graph has {} nodes beside those of captured calls; weft added {}.",
+                            counts.total() - counts.captured_nodes, is_own.size()));
   }
   return counts;
 }

@@ -205,6 +205,8 @@ class Recording {
         bound_[i] = Bound{{weight_storage(allocation), 0}, 0, allocation.bytes};
       } else if (allocation.memory != nullptr) {
         bound_[i] = Bound{{memory_storage(allocation.memory), 0}, 0, allocation.bytes};
+      } else if (allocation.late != nullptr) {
+        bound_[i] = Bound{{late_storage(allocation), 0}, 0, allocation.bytes};
       } else {
         bound_[i] = Bound{
             {add({.label = allocation.label, .bytes = fragment_.extents[i], .placement = allocation.placement}), 0},
@@ -221,6 +223,14 @@ class Recording {
     const std::uint32_t storage = add(weight);
     weights_.emplace(weight.weight.get(), storage);
     return storage;
+  }
+
+  // The same of memory that requests bring: one binding reaches all fragments.
+  std::uint32_t late_storage(const Allocation& region) {
+    const auto is_same = [&](const Allocation& other) { return other.late == region.late; };
+    const auto found = std::ranges::find_if(graph_.allocations, is_same);
+    if (found != graph_.allocations.end()) return static_cast<std::uint32_t>(found - graph_.allocations.begin());
+    return add(region);
   }
 
   std::uint32_t add(Allocation allocation) {
@@ -273,12 +283,19 @@ class Recording {
     if (auto* fill = std::get_if<FillOperation>(&operation.action)) {
       fill->destination = resolve(fill->destination.allocation, fill->destination.offset, fill->bytes);
     }
+    if (auto* captured = std::get_if<CapturedOperation>(&operation.action)) resolve_places(*captured);
     if (auto* dispatch = std::get_if<DispatchOperation>(&operation.action)) {
       for (PointerSlot& pointer : dispatch->pointers) {
         require_aligned(*dispatch, pointer);
         pointer.target = resolve(pointer.target.allocation, pointer.target.offset, 0);
       }
     }
+  }
+
+  // The start of a binding, wherever it ends: its uses were resolved to the same allocation.
+  void resolve_places(CapturedOperation& captured) const {
+    for (Location& place : captured.bindings) place = resolve(place.allocation, place.offset, 0);
+    if (captured.workspace) captured.workspace = resolve(captured.workspace->allocation, captured.workspace->offset, 0);
   }
 
   // An input may bring another alignment than the region that it replaces.
@@ -288,18 +305,15 @@ class Recording {
     const auto& memory = storage_of(bound).memory;
     const std::uint64_t start = target.offset + (memory != nullptr ? memory->address() % kArenaAlignment : 0);
     const KernelSpec& spec = dispatch.kernel->spec;
-    for (std::size_t i = 0; i < spec.parameters.size(); ++i) {
-      const Parameter& parameter = spec.parameters[i];
-      const auto& [offset, size, kind] = dispatch.kernel->compiled.parameters[i];
-      const bool holds_pointer = pointer.block_offset >= offset && pointer.block_offset - offset < size;
-      if (holds_pointer && start % parameter.required_alignment() != 0) {
-        refuse(
-            fmt::format("{} {} (\"{}\") of \"{}\" comes to stand at byte {} of its storage; the kernel needs a "
-                        "multiple of {}.",
-                        parameter.kind == ParameterKind::binding ? "Argument" : "A pointer in argument", i,
-                        parameter.name, spec.name(), target.offset, parameter.required_alignment()));
-      }
-    }
+    const auto i = parameter_at(*dispatch.kernel, pointer.block_offset);
+    if (!i) return;
+    const Parameter& parameter = spec.parameters[*i];
+    if (start % parameter.required_alignment() == 0) return;
+    refuse(
+        fmt::format("{} {} (\"{}\") of \"{}\" comes to stand at byte {} of its storage; the kernel needs a "
+                    "multiple of {}.",
+                    parameter.kind == ParameterKind::binding ? "Argument" : "A pointer in argument", *i, parameter.name,
+                    spec.name(), target.offset, parameter.required_alignment()));
   }
 
   const FragmentState& fragment_;

@@ -23,7 +23,12 @@ class RunLog {
 
   void acquired() noexcept { trace_->record(TraceEventKind::acquire, track_, 0); }
   void asked(std::uint64_t run) noexcept { trace_->record(TraceEventKind::submit, track_, run); }
-  void launched(std::uint64_t run) noexcept { trace_->record(TraceEventKind::launch, track_, run); }
+  /// So many nodes were set for the run that is about to be launched.
+  void patched(std::uint32_t nodes) noexcept { patched_.store(nodes, std::memory_order_relaxed); }
+  void launched(std::uint64_t run) noexcept {
+    trace_->record(TraceEventKind::launch, track_, run, TraceOutcome::finished,
+                   patched_.load(std::memory_order_relaxed));
+  }
   /// For who is the first to see it.
   void finished(std::uint64_t run) noexcept { trace_->record(TraceEventKind::finish, track_, run); }
   /// A run that was asked for was refused; it counts nowhere.
@@ -64,6 +69,7 @@ class RunLog {
   SharedCounter unlaunched_;  // Of those two, stopped before their launch.
   SharedCounter stopped_;     // The others, which the lane counts as well when they end.
   std::atomic<std::uint64_t> last_stopped_{0};
+  std::atomic<std::uint32_t> patched_{0};  // Of the last run; stays 0 for models without late arguments.
 };
 
 }  // namespace weft

@@ -61,6 +61,18 @@ TensorRegion ModelSession::state(const TensorDesc& desc, AllocationOptions optio
   return {state(desc.bytes(), std::move(options)), desc};
 }
 
+LateScalarId ModelSession::add_late(std::string label, std::size_t bytes, std::optional<Scalar> value) {
+  return require_usable().add_late(std::move(label), bytes, std::move(value));
+}
+
+Region ModelSession::late_region(std::uint64_t bytes, LateRegionOptions options) {
+  return require_usable().add_late_region(std::move(options.label), bytes, {});
+}
+
+TensorRegion ModelSession::late_region(const TensorDesc& desc, LateRegionOptions options) {
+  return {require_usable().add_late_region(std::move(options.label), desc.bytes(), desc), desc};
+}
+
 void ModelSession::require_dtype(const HostTensor& tensor, DType dtype) {
   if (tensor.desc.dtype() != dtype) {
     refuse(fmt::format("The tensor \"{}\" holds {}; the weight is asked for as {}.", tensor.label,

@@ -37,7 +37,7 @@ DefinitionState SessionState::freeze(const Context& context) {
     state.memory = BufferStorage::track(storage);
     state.memory->mark_state();
   }
-  return {id_, context, std::move(allocations_), std::move(kernels_)};
+  return {id_, context, std::move(allocations_), std::move(kernels_), std::move(late_scalars_)};
 }
 
 }  // namespace weft

@@ -92,7 +92,7 @@ void SessionState::require_healthy() const {
 
 ValidationScope SessionState::scope() const noexcept {
   const HandleOwner owner{id_, "session", "this is session"};
-  return {owner, allocations_, owner, kernels_, api().limits(), true};
+  return {owner, allocations_, owner, kernels_, api().limits(), true, late_scalars_};
 }
 
 Region SessionState::add(Allocation allocation) {
@@ -138,25 +138,61 @@ Region SessionState::add_weight(std::string label, AdoptedMemory memory, std::ui
   return region;
 }
 
-LoadedModule SessionState::find_module(const CodeImage& image) const noexcept {
+LateScalarId SessionState::add_late(std::string label, std::size_t bytes, std::optional<Scalar> value) {
+  if (late_scalars_.size() >= std::numeric_limits<std::uint32_t>::max()) {
+    refuse(fmt::format("The session has {} late scalars, which is the most it can have.", late_scalars_.size()));
+  }
+  const LateScalarId id{id_, static_cast<std::uint32_t>(late_scalars_.size())};
+  late_scalars_.push_back(std::make_shared<const LateScalarDeclaration>(LateScalarDeclaration{
+      id, std::move(label), value ? std::move(value->bytes) : std::vector<std::byte>(bytes), value.has_value()}));
+  return id;
+}
+
+Region SessionState::add_late_region(std::string label, std::uint64_t bytes, std::optional<TensorDesc> desc) {
+  require_allocation(label, bytes, Placement::device);
+  const Region region = add({.label = label, .bytes = bytes});
+  allocations_[region.allocation].late =
+      std::make_shared<const LateRegionDeclaration>(LateRegionDeclaration{region, std::move(label), std::move(desc)});
+  return region;
+}
+
+LoadedModule SessionState::find_module(const KernelSpec& spec) const noexcept {
+  const CodeImage& image = spec.image;
   const auto found = std::ranges::find_if(images_, [&](const LoadedImage& loaded) {
     // The label counts too: without CUDA every image has the same bytes, none.
     return loaded.label == image.label && loaded.function == image.native.function &&
-           std::ranges::equal(loaded.bytes, image.bytes);
+           std::ranges::equal(loaded.bytes, image.bytes) && loaded.globals == spec.globals;
   });
   return found == images_.end() ? nullptr : found->module;
 }
 
+void SessionState::set_globals(const LoadedModule& module, const KernelSpec& spec) {
+  const std::vector<DeviceAddress> addresses = find_globals(module, spec);
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    if (addresses[i] == 0) continue;  // The host device has no code to set it in.
+    staging_.reserve(spec.globals[i].bytes.size());
+    copy_in(addresses[i], spec.globals[i].bytes);
+  }
+}
+
 KernelId SessionState::load(const KernelSpec& spec) {
   const CodeImage& image = spec.image;
-  LoadedModule module = find_module(image);
+  LoadedModule module = find_module(spec);
   const bool is_new = module == nullptr;
   if (is_new) module = load_module(domain_->api(), image);
-  kernels_.push_back(load_kernel(api(), module, spec));
+  std::shared_ptr<const LoadedKernel> kernel = load_kernel(api(), module, spec);
   if (is_new) {
     images_.push_back(
-        {image.label, {image.bytes.begin(), image.bytes.end()}, image.native.function, std::move(module)});
+        {image.label, {image.bytes.begin(), image.bytes.end()}, image.native.function, spec.globals, module});
+    try {
+      set_globals(module, spec);
+    } catch (...) {
+      static_cast<void>(api().synchronize_stream(stream()));  // Copies to the module's variables may be queued.
+      images_.pop_back();
+      throw;
+    }
   }
+  kernels_.push_back(std::move(kernel));
   return {id_, static_cast<std::uint32_t>(kernels_.size() - 1)};
 }
 

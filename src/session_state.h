@@ -2,6 +2,7 @@
 
 #include "allocation_domain.h"
 #include "definition_state.h"
+#include "late_declaration.h"
 #include "operation.h"
 #include "pinned_buffer.h"
 #include "placed_memory.h"
@@ -47,6 +48,8 @@ class SessionState {
   [[nodiscard]] Region add_state(std::string label, std::uint64_t bytes, Placement placement);
   [[nodiscard]] Region add_weight(std::string label, std::span<const std::byte> bytes);
   [[nodiscard]] Region add_weight(std::string label, AdoptedMemory memory, std::uint64_t bytes);
+  [[nodiscard]] LateScalarId add_late(std::string label, std::size_t bytes, std::optional<Scalar> value);
+  [[nodiscard]] Region add_late_region(std::string label, std::uint64_t bytes, std::optional<TensorDesc> desc);
   [[nodiscard]] KernelId load(const KernelSpec& spec);
 
   // Immediate work: session_work.cpp.
@@ -68,9 +71,18 @@ class SessionState {
 
   struct LoadedImage {
     std::string label;
-    std::vector<std::byte> bytes;  // A copy: the caller may free an image and load another one at its address.
-    const void* function;          // Of an image that is a kernel of the program.
+    std::vector<std::byte> bytes;       // A copy: the caller may free an image and load another one at its address.
+    const void* function;               // Of an image that is a kernel of the program.
+    std::vector<ModuleGlobal> globals;  // What its variables were set to.
     LoadedModule module;
+  };
+
+  /// A graph to be replayed, and what its calls need.
+  struct RecordedGraph {
+    std::vector<std::shared_ptr<const Captured>> calls;
+    std::vector<PlacedMemory> workspaces;
+    std::vector<UniqueGraph> captured;
+    UniqueExecutable executable;
   };
 
   [[nodiscard]] DeviceApi& api() const noexcept { return *domain_->api(); }
@@ -80,7 +92,10 @@ class SessionState {
   /// Memory for an allocation, zeroed. Errors: `out_of_memory`; those of the budget and, which end the session, of the
   /// device.
   [[nodiscard]] PlacedMemory allocate_zeroed(const Allocation& allocation);
-  [[nodiscard]] LoadedModule find_module(const CodeImage& image) const noexcept;
+  /// The module of the spec's image with its variables set as the spec says; null where there is none.
+  [[nodiscard]] LoadedModule find_module(const KernelSpec& spec) const noexcept;
+  /// Queues the values of a module's variables ahead of everything that runs its kernels.
+  void set_globals(const LoadedModule& module, const KernelSpec& spec);
   /// 0 for scratch without memory.
   [[nodiscard]] DeviceAddress address(std::uint32_t allocation) const noexcept;
   /// Once staging_ is ready for it.
@@ -108,8 +123,9 @@ class SessionState {
   std::vector<std::uint32_t> states_;             // The same, by index.
   std::vector<LoadedImage> images_;
   std::vector<std::shared_ptr<const LoadedKernel>> kernels_;
+  std::vector<std::shared_ptr<const LateScalarDeclaration>> late_scalars_;
   std::shared_ptr<const LoadedKernel> fill_kernel_;  // Null until a graph needs it.
-  std::map<std::string, UniqueExecutable, std::less<>> graphs_;
+  std::map<std::string, RecordedGraph, std::less<>> graphs_;
   StagedCopy staging_;
   PinnedBuffer readback_;
   std::list<std::shared_ptr<SessionState>> place_;  // Made with the session, so that `release` cannot fail.

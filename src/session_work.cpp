@@ -1,3 +1,4 @@
+#include "call_recorder.h"
 #include "device/own_kernels.h"
 #include "error_context.h"
 #include "graph_builder.h"
@@ -19,6 +20,23 @@
 namespace weft {
 
 namespace {
+
+// Its graphs run without a request that could bring anything.
+void require_nothing_late(std::span<const Operation> operations, std::span<const Allocation> allocations) {
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    in_context([&] { return fmt::format("validating commands[{}]", i); },
+               [&] {
+                 for (const ByteUse& use : operations[i].uses.uses)
+                   require_not_late(allocations[use.allocation], "a session's own graphs run without one");
+                 const auto* dispatch = std::get_if<DispatchOperation>(&operations[i].action);
+                 if (dispatch == nullptr || dispatch->late.empty()) return;
+                 refuse(
+                     fmt::format("The scalar \"{}\" is one that each request brings; a session's own graphs run "
+                                 "without one.",
+                                 dispatch->late.front().scalar->label));
+               });
+  }
+}
 
 GraphPlan plan_graph(const std::string& title, std::vector<Operation> operations) {
   std::vector<CommandUses> uses;
@@ -57,6 +75,7 @@ DeviceAddress SessionState::address(std::uint32_t allocation) const noexcept {
 
 const Allocation& SessionState::require_bytes(const Region& region, const char* doing) const {
   const Allocation& allocation = require_region(scope(), region);
+  require_not_late(allocation, "a session has no bytes of it");
   if (region.bytes == 0) refuse(fmt::format("The {} of allocation \"{}\" is empty.", doing, allocation.label));
   return allocation;
 }
@@ -107,6 +126,7 @@ const std::shared_ptr<const LoadedKernel>& SessionState::fill_kernel() {
 void SessionState::record(const std::string& key, std::span<const Command> commands) {
   if (commands.empty()) refuse(fmt::format("The graph \"{}\" has no commands.", key));
   GraphPlan plan = plan_graph(key, validate_commands(scope(), commands));
+  require_nothing_late(plan.operations, allocations_);
   Growth growth(*this);
   for (Operation& operation : plan.operations) {
     for (const ByteUse& use : operation.uses.uses) growth.add(use.allocation);
@@ -115,14 +135,25 @@ void SessionState::record(const std::string& key, std::span<const Command> comma
   }
   std::vector<DeviceAddress> addresses(allocations_.size());
   for (std::uint32_t i = 0; i < addresses.size(); ++i) addresses[i] = address(i);
-  graphs_.insert_or_assign(key, GraphTemplate(domain_->api(), plan, addresses).instantiate());
+  RecordedGraph graph;
+  std::vector<Allocation> workspaces(allocations_);
+  add_workspaces(plan.operations, workspaces);
+  for (std::size_t i = allocations_.size(); i < workspaces.size(); ++i)
+    addresses.push_back(graph.workspaces.emplace_back(allocate_zeroed(workspaces[i])).address());
+  for (const Operation& operation : plan.operations) {
+    const auto* captured = std::get_if<CapturedOperation>(&operation.action);
+    if (captured != nullptr) graph.calls.push_back(captured->call);
+  }
+  graph.captured = CallRecorder(domain_->api()).record(plan.operations, addresses, stream());
+  graph.executable = GraphTemplate(domain_->api(), plan, addresses, graph.captured).instantiate();
+  graphs_.insert_or_assign(key, std::move(graph));
   growth.keep();
 }
 
 void SessionState::replay(const std::string& key) {
   const auto found = graphs_.find(key);
   if (found == graphs_.end()) refuse(fmt::format("The session has recorded no graph \"{}\".", key));
-  on_device([&] { check(api().launch(found->second.get(), stream()), "launch the graph"); });
+  on_device([&] { check(api().launch(found->second.executable.get(), stream()), "launch the graph"); });
 }
 
 void SessionState::synchronize() {

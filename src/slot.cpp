@@ -50,12 +50,17 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::uin
                                                       TraceTrack{model, plan_->forms.front().graph.title, index})})),
       retirement_(1),
       memory_(std::make_shared<std::vector<DeviceMemory>>()),
+      calls_(std::make_shared<std::vector<UniqueGraph>>()),
       submission_(new Submission(context, lane_)),
       index_(index),
       staged_input_bytes_(staged_bytes(plan_->inputs)),
       staged_output_bytes_(staged_bytes(plan_->outputs)) {
-  retirement_.front() = Retired{
-      .lane = lane_, .run = 0, .memory = pinned_.page, .charges = charge.keep(memory_), .code = plan_->run_owners};
+  retirement_.front() = Retired{.lane = lane_,
+                                .run = 0,
+                                .memory = pinned_.page,
+                                .charges = charge.keep(memory_),
+                                .code = plan_->run_owners,
+                                .calls = calls_};
   place(charge, options.separate_allocations);
   requested_ = {context.domain(), &AllocationDomain::requested, plan_->requested_bytes, plan_->requested_allocations};
   if (plan_->has_device_inputs()) write_table(plan_->input_table, plan_->inputs, true);
@@ -63,8 +68,11 @@ Slot::Slot(ContextState& context, std::shared_ptr<const SlotPlan> plan, std::uin
     write_table(plan_->output_table, plan_->outputs, false);
   }
   if (plan_->has_device_outputs() || plan_->has_host_written_outputs()) expose_outputs();
-  uses_.reserve(plan_->uses.size() + plan_->inputs.size() + plan_->outputs.size());
-  producers_.reserve(plan_->inputs.size() + plan_->outputs.size());
+  std::size_t late_uses = 0;
+  for (const LateRegionPlan& region : plan_->late.regions) late_uses += region.uses.size();
+  if (!plan_->late.is_empty()) late_ = std::make_unique<LateArguments>(plan_->late);
+  uses_.reserve(plan_->uses.size() + late_uses + plan_->inputs.size() + plan_->outputs.size());
+  producers_.reserve(plan_->late.regions.size() + plan_->inputs.size() + plan_->outputs.size());
 }
 
 Slot::~Slot() {
@@ -81,8 +89,13 @@ Slot::~Slot() {
   context_.reap();
 }
 
+void Slot::record_calls(CallRecorder& recorder) {
+  *calls_ = recorder.record(plan_->forms.front().graph.operations, addresses_, lane_->stream());
+}
+
 void Slot::add_executable(UniqueExecutable executable, std::shared_ptr<const GraphTemplate> graph) {
   check(context_.api().upload(executable.get(), lane_->stream()), "upload a graph");
+  if (late_ != nullptr) late_->add_executable(plan_->forms[executables_.size()].graph, addresses_);
   executables_.push_back(std::move(executable));
   graphs_.push_back(std::move(graph));
 }
@@ -141,9 +154,12 @@ Completion Slot::start(const SlotLaunch& given) {
         uses_.assign(plan_->uses.begin(), plan_->uses.end());
         const ClearedAtEnd clearing{producers_};
         producers_.assign(given.after.begin(), given.after.end());
+        if (late_ != nullptr) use_late();
+        fixed_uses_ = uses_.size();
         if (plan.form.inputs == Side::device) use_inputs(given.inputs);
         if (plan.form.outputs == Side::device) use_outputs(given.outputs);
         const SubmissionPtr& submission = renew_submission();
+        if (late_ != nullptr) patch_late(given.form);  // Nobody else launches the executable until this run is over.
         const auto launch = [this, form = given.form] {
           check(context_.api().launch(executables_[form].get(), lane_->stream()), "launch the graph");
           count_copies(plan_->forms[form].form);
@@ -152,13 +168,14 @@ Completion Slot::start(const SlotLaunch& given) {
           submission->launched(lane_->run(launch));
         } else {
           const auto gate = [&] {
-            return context_.gate(
-                [launch, lease = std::make_shared<const SlotLease>(given.pool, index_),
-                 inputs = std::vector<DeviceTensor>(given.inputs.begin(), given.inputs.end()),
-                 outputs = std::vector<DeviceTensor>(given.outputs.begin(), given.outputs.end())] { launch(); });
+            return context_.gate([launch, lease = std::make_shared<const SlotLease>(given.pool, index_),
+                                  inputs = std::vector<DeviceTensor>(given.inputs.begin(), given.inputs.end()),
+                                  outputs = std::vector<DeviceTensor>(given.outputs.begin(), given.outputs.end()),
+                                  late = late_memory()] { launch(); });
           };
           context_.sequencer().submit(submission, lane_, {.uses = uses_, .producers = producers_}, launch, gate);
         }
+        forget_late();
         return CompletionAccess::make(submission);
       });
 }
@@ -196,7 +213,8 @@ SlotStatistics Slot::statistics() const noexcept {
           .copies = {.up_bytes = up_bytes_.value(),
                      .device_bytes = device_bytes_.value(),
                      .down_bytes = down_bytes_.value()},
-          .empty_acquires = 0};
+          .empty_acquires = 0,
+          .patched_nodes = late_ != nullptr ? late_->patched() : 0};
 }
 
 std::span<std::byte> Slot::host_bytes(const SlotTensor& tensor) const noexcept {
@@ -250,7 +268,7 @@ DeviceAddress Slot::use(const DeviceTensor& tensor, const SlotTensor& place, Acc
   if (address == own) return own;  // A copy onto itself: the run's own uses cover it.
   for (std::size_t i = 0; i < uses_.size(); ++i) {
     const TrackedUse& other = uses_[i];
-    const bool is_checked = i < plan_->uses.size() || i >= peers;
+    const bool is_checked = i < fixed_uses_ || i >= peers;
     if (is_checked && (writes(access) || writes(other.access)) &&
         overlap(address, bytes, other.memory->address() + other.begin, other.end - other.begin)) {
       refuse(fmt::format(
@@ -301,7 +319,9 @@ void Slot::forget_tables() {
 UniqueGraph Slot::make_graph(std::size_t form) {
   return in_context([&] { return lane_->describe(); },
                     [&] {
-                      const GraphPlan& plan = plan_->forms[form].graph;
+                      const GraphPlan& planned = plan_->forms[form].graph;
+                      if (late_ != nullptr) late_->require_complete();
+                      const GraphPlan& plan = late_ != nullptr ? late_->complete(planned, form) : planned;
                       const std::uint64_t control = plan_->allocations[plan_->control].bytes;
                       if (aside_.address() == 0) {
                         const StreamHandle stream = context_.transfers().fresh_lane().stream();
@@ -315,7 +335,8 @@ UniqueGraph Slot::make_graph(std::size_t form) {
                       std::vector<DeviceAddress> addresses(addresses_);
                       addresses[plan_->control] = aside_.address();
                       addresses[plan_->word] = aside_.address() + control;
-                      return GraphTemplate(context_.domain()->api(), plan, addresses).take();
+                      if (late_ != nullptr) late_->place(addresses);
+                      return GraphTemplate(context_.domain()->api(), plan, addresses, calls()).take();
                     });
 }
 
@@ -343,6 +364,8 @@ void Slot::place(PoolCharge& charge, bool separate_allocations) {
       addresses_[i] = allocations[i].weight->address();
     } else if (allocations[i].memory != nullptr) {
       addresses_[i] = allocations[i].memory->address();
+    } else if (allocations[i].late != nullptr) {
+      continue;
     } else if (allocations[i].placement == Placement::shared) {
       addresses_[i] = i == plan_->word ? word_.device() : pinned_.device() + plan_->pinned.offsets[i];
     } else if (separate_allocations) {
@@ -351,6 +374,10 @@ void Slot::place(PoolCharge& charge, bool separate_allocations) {
     } else {
       addresses_[i] = arena + plan_->device.offsets[i];
     }
+  }
+  // Nodes have an address there from the start, and run at none but those that requests bring.
+  for (std::size_t i = 0; i < allocations.size(); ++i) {
+    if (allocations[i].late != nullptr) addresses_[i] = addresses_[plan_->control];
   }
 }
 

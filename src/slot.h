@@ -1,10 +1,12 @@
 #pragma once
 
+#include "call_recorder.h"
 #include "context_state.h"
 #include "counters.h"
 #include "device_memory.h"
 #include "graph_builder.h"
 #include "lane.h"
+#include "late_arguments.h"
 #include "pinned_buffer.h"
 #include "pool_charge.h"
 #include "slot_plan.h"
@@ -61,6 +63,11 @@ class Slot {
   /// Does not wait: memory is freed behind the last run, and the context keeps what that run uses until then.
   ~Slot();
 
+  /// Records the calls of its plan at the slot's addresses. Before its executables are made. Errors: those of
+  /// CallRecorder.
+  void record_calls(CallRecorder& recorder);
+  /// The nodes of its calls, in order.
+  [[nodiscard]] std::span<const UniqueGraph> calls() const noexcept { return *calls_; }
   /// Gives the slot the executable of its next form; `graph` is what it was stamped from.
   void add_executable(UniqueExecutable executable, std::shared_ptr<const GraphTemplate> graph);
   /// Waits until the slot is ready for its first run.
@@ -74,10 +81,18 @@ class Slot {
   bool release() noexcept { return leases_.fetch_sub(1, std::memory_order_release) == 1; }
   [[nodiscard]] bool is_idle() const noexcept { return leases_.load(std::memory_order_acquire) == 0 && has_drained(); }
 
+  // What a request brings late: slot_late.cpp. For who reserved the slot, until its launch.
+  /// Errors: those of ModelSlot::set.
+  void set_late(LateScalarId scalar, std::span<const std::byte> value);
+  /// Errors: those of ModelSlot::bind.
+  void bind_late(const Region& region, const DeviceTensor& tensor);
+  /// A request that is not launched takes along what it brought.
+  void forget_late() noexcept;
+
   /// Launches a run, or sees to its launch once the host has done what it waits for. Errors: `invalid` for tensors that
-  /// are not those of the plan, or that memory is shared with in a way that has no order; `failed` or `cancelled` when
-  /// what it follows is; `busy` while the host maps memory that the run uses; what the device says. Then nothing has
-  /// been launched.
+  /// are not those of the plan, or that memory is shared with in a way that has no order, and for what is to be brought
+  /// late and is not; `failed` or `cancelled` when what it follows is; `busy` while the host maps memory that the run
+  /// uses; what the device says. Then nothing has been launched.
   [[nodiscard]] Completion launch(const SlotLaunch& launch);
 
   [[nodiscard]] const SlotPlan& plan() const noexcept { return *plan_; }
@@ -118,6 +133,14 @@ class Slot {
   void write_table(std::uint32_t table, const std::vector<SlotTensor>& tensors, bool into_slot);
   [[nodiscard]] Completion start(const SlotLaunch& launch);
   void count_copies(const RequestForm& form) noexcept;
+  [[nodiscard]] LateArguments& require_late() const;
+  /// Refuses an address for a late region.
+  void require_late_place(std::size_t region, DeviceAddress address) const;
+  /// Enters what the run does to the memory that it is brought.
+  void use_late();
+  /// Brings a form's executable up to what the request brought.
+  void patch_late(std::size_t form);
+  [[nodiscard]] std::vector<std::shared_ptr<TrackedMemory>> late_memory() const;
   void use_inputs(std::span<const DeviceTensor> inputs);
   void use_outputs(std::span<const DeviceTensor> outputs);
   /// Enters a use of the caller's memory by its range, and returns its address. Refuses one that conflicts with what
@@ -138,10 +161,13 @@ class Slot {
   std::vector<std::shared_ptr<const GraphTemplate>> graphs_;
   std::vector<std::unique_ptr<TrackedMemory>> exposed_;  // Memory of the slot that outputs stand in.
   std::vector<TrackedMemory*> output_memory_;            // By output: one of those, or memory outside the slot.
+  std::unique_ptr<LateArguments> late_;                  // Null where requests bring nothing late.
   std::vector<TrackedUse> uses_;                         // Of the run that is being launched; room for the most.
-  std::vector<Completion> producers_;  // Of the tensors that it is given, and what it follows besides.
-  DeviceMemory aside_;                 // What graphs of others count in; none before the first.
-  SubmissionPtr submission_;           // The last run's.
+  std::size_t fixed_uses_ = 0;                           // Of those, all but its inputs and outputs.
+  std::vector<Completion> producers_;                // Of the tensors that it is given, and what it follows besides.
+  std::shared_ptr<std::vector<UniqueGraph>> calls_;  // Kept until the last run has drained.
+  DeviceMemory aside_;                               // What graphs of others count in; none before the first.
+  SubmissionPtr submission_;                         // The last run's.
   std::uint32_t index_;
   std::uint64_t staged_input_bytes_ = 0;  // That a run copies from staging, in a host form; the next to it.
   std::uint64_t staged_output_bytes_ = 0;

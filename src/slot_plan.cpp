@@ -59,13 +59,18 @@ TopologyNode describe_node(const Operation& operation) {
     node.detail = FillDetail{fill->bytes, fill->value};
   } else if (const auto* copy = std::get_if<CopyOperation>(&operation.action)) {
     node.detail = CopyDetail{copy->bytes};
+  } else if (const auto* captured = std::get_if<CapturedOperation>(&operation.action)) {
+    node.kind = NodeKind::captured;
+    node.detail = CapturedDetail{captured->call->name, captured->call->workspace_bytes};
   } else {
     const auto& dispatch = std::get<DispatchOperation>(operation.action);
     const Dim3& block = dispatch.kernel->spec.block;
-    node.detail = KernelDetail{dispatch.kernel->spec.symbol,
-                               {dispatch.grid.x, dispatch.grid.y, dispatch.grid.z},
-                               {block.x, block.y, block.z},
-                               dispatch.dynamic_shared_bytes};
+    const Dim3& cluster = dispatch.kernel->spec.cluster;
+    node.detail = KernelDetail{dispatch.kernel->spec.symbol,      {dispatch.grid.x, dispatch.grid.y, dispatch.grid.z},
+                               {block.x, block.y, block.z},       dispatch.dynamic_shared_bytes,
+                               {cluster.x, cluster.y, cluster.z}, dispatch.kernel->spec.cooperative};
+    auto& detail = std::get<KernelDetail>(node.detail);
+    for (const LateScalarSlot& late : dispatch.late) detail.late.push_back({late.parameter, late.scalar->label});
   }
   return node;
 }
@@ -93,7 +98,11 @@ class SlotPlanner {
     if (serves(&RequestForm::inputs, Side::device)) plan_.input_table = add_table("input table", plan_.inputs);
     if (serves(&RequestForm::outputs, Side::device)) plan_.output_table = add_table("output table", plan_.outputs);
     place();
-    for (const RequestForm& form : options_.forms) add_form(form);
+    plan_.late = plan_late(plan_.allocations, graph_.operations);
+    for (const RequestForm& form : options_.forms) {
+      add_form(form);
+      add_late_form(plan_.late, plan_.forms.back().graph.operations);
+    }
     return std::move(plan_);
   }
 
@@ -164,6 +173,8 @@ class SlotPlanner {
     for (const Operation& operation : graph_.operations) {
       const auto* dispatch = std::get_if<DispatchOperation>(&operation.action);
       if (dispatch != nullptr) owners.push_back(dispatch->kernel);
+      const auto* captured = std::get_if<CapturedOperation>(&operation.action);
+      if (captured != nullptr) owners.push_back(captured->call);
     }
     std::ranges::sort(owners);
     const auto repeated = std::ranges::unique(owners);
@@ -214,6 +225,7 @@ class FormPlanner {
 
   FormPlan plan() {
     plan_.graph.title = graph_.label;
+    plan_.graph.programmatic = options_.programmatic;
     if (plan_.form.inputs == Side::host) {
       for (const SlotTensor& input : slot_.inputs) add_copy(OwnRole::copy_in, input, input.place, input.host);
     } else {
@@ -355,6 +367,7 @@ class FormPlanner {
     };
     const Allocation& allocation = slot_.allocations[index];
     if (allocation.weight != nullptr) return AllocationKind::weight;
+    if (allocation.late != nullptr) return AllocationKind::late;
     if (is_of(slot_.inputs)) return AllocationKind::input;
     if (is_of(slot_.outputs)) return AllocationKind::output;
     if (allocation.memory != nullptr)
@@ -381,11 +394,13 @@ class FormPlanner {
     std::ranges::transform(operations(), std::back_inserter(topology.nodes), describe_node);
     for (const ScheduleEdge& edge : schedule_.edges) {
       const auto reasons = schedule_.reasons_of(edge);
-      topology.edges.push_back({edge.from, edge.to, {reasons.begin(), reasons.end()}});
+      topology.edges.push_back(
+          {edge.from, edge.to, {reasons.begin(), reasons.end()}, plan_.graph.is_programmatic(edge.from, edge.to)});
     }
     if (operations().back().role == OwnRole::completion) {
       const auto completion = static_cast<std::uint32_t>(operations().size() - 1);
-      for (const std::uint32_t sink : plan_.graph.dependencies.back()) topology.edges.push_back({sink, completion, {}});
+      for (const std::uint32_t sink : plan_.graph.dependencies.back())
+        topology.edges.push_back({sink, completion, {}, plan_.graph.is_programmatic(sink, completion)});
     }
   }
 

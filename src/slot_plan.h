@@ -2,6 +2,7 @@
 
 #include "context_state.h"
 #include "graph_plan.h"
+#include "late_plan.h"
 #include "operation.h"
 #include "tracked_memory.h"
 #include <weft/graph.h>
@@ -52,6 +53,7 @@ struct SlotPlan {
   /// keeps them then; memory outside the slot does, and itself ends behind what is in flight on it.
   std::shared_ptr<const std::vector<std::shared_ptr<const void>>> run_owners;
 
+  LatePlan late;                ///< What requests bring beside inputs.
   std::vector<FormPlan> forms;  ///< In the order of PrepareOptions::forms.
   /// Whether the host can write or read the tensor, in staging or in place.
   [[nodiscard]] bool is_host_visible(const SlotTensor& tensor) const noexcept {

@@ -69,6 +69,11 @@ SlotPool::SlotPool(const Context& context, const PrepareOptions& options,
                });
     pinned.offset += plan->pinned.reserved;
   }
+  CallRecorder recorder(state.domain()->api());
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    in_context([&] { return fmt::format("preparing slot {} of {}", i, slots_.size()); },
+               [&] { slots_[i]->record_calls(recorder); });
+  }
   graphs_->begin();
   odd_slots_ = make_executables(state.domain()->api(), slots_);
   graphs_->settle();

@@ -21,21 +21,24 @@ constexpr std::size_t kMostThreads = 4;
 // Below so many nodes a thread, starting it costs more than it saves.
 constexpr std::size_t kNodesPerThread = 1000;
 
-/// The templates of one thread, one a request form.
+/// The templates of one thread, one a request form. A slot with calls has graphs of its own: how many nodes a call has,
+/// and of which kernels, may depend on its addresses.
 class Stamp {
  public:
   explicit Stamp(std::shared_ptr<DeviceApi> api) : api_(std::move(api)) {}
 
   void make(Slot& slot) {
     const SlotPlan& plan = slot.plan();
+    templates_.resize(plan.forms.size());
     for (std::size_t form = 0; form < plan.forms.size(); ++form) {
       const GraphPlan& graph = plan.forms[form].graph;
-      if (form == templates_.size()) {
-        templates_.push_back(std::make_shared<GraphTemplate>(api_, graph, slot.addresses()));
+      std::shared_ptr<GraphTemplate>& stamp = templates_.at(form);
+      if (stamp == nullptr || graph.has_calls()) {
+        stamp = std::make_shared<GraphTemplate>(api_, graph, slot.addresses(), slot.calls());
       } else {
-        templates_[form]->point_at(graph, slot.addresses());
+        stamp->point_at(graph, slot.addresses());
       }
-      slot.add_executable(templates_[form]->instantiate(), templates_[form]);
+      slot.add_executable(stamp->instantiate(), stamp);
     }
   }
 

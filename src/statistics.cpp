@@ -32,7 +32,8 @@ Json json_of(const SlotStatistics& slots) {
           {"unhealthy", slots.unhealthy},
           {"runs", json_of(slots.runs)},
           {"copies", json_of(slots.copies)},
-          {"empty_acquires", slots.empty_acquires}};
+          {"empty_acquires", slots.empty_acquires},
+          {"patched_nodes", slots.patched_nodes}};
 }
 
 }  // namespace
@@ -61,6 +62,7 @@ SlotStatistics& SlotStatistics::operator+=(const SlotStatistics& other) noexcept
   runs += other.runs;
   copies += other.copies;
   empty_acquires += other.empty_acquires;
+  patched_nodes += other.patched_nodes;
   return *this;
 }
 

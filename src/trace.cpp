@@ -71,6 +71,7 @@ class TraceWriter {
     Json instant = base(track, event, std::string(to_string(event.kind)), "i");
     instant["s"] = "t";  // Of the track, not of the whole process.
     instant["args"] = arguments(event);
+    if (event.patched > 0) instant["args"]["patched"] = event.patched;
     put(std::move(instant));
   }
 

@@ -68,6 +68,7 @@ Trace TraceRecorder::stop() {
                             .model = entry.track->model,
                             .slot = entry.track->slot,
                             .run = entry.run,
+                            .patched = entry.patched,
                             .thread = entry.thread,
                             .time = entry.time - ring.begin});
   }
@@ -75,7 +76,7 @@ Trace TraceRecorder::stop() {
 }
 
 void TraceRecorder::enter(TraceEventKind kind, const std::shared_ptr<const TraceTrack>& track, std::uint64_t run,
-                          TraceOutcome outcome) noexcept {
+                          TraceOutcome outcome, std::uint32_t patched) noexcept {
   if (process_state() != ProcessState::running) return;
   const std::uint64_t thread = thread_number();
   std::shared_ptr<const TraceTrack> overwritten;  // May be the last of it; goes outside the lock.
@@ -89,6 +90,7 @@ void TraceRecorder::enter(TraceEventKind kind, const std::shared_ptr<const Trace
       std::chrono::steady_clock::now();  // Within the lock, so that the order of events is that of their times.
   entry.kind = kind;
   entry.outcome = outcome;
+  entry.patched = patched;
 }
 
 }  // namespace weft

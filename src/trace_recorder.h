@@ -34,8 +34,8 @@ class TraceRecorder {
 
   /// Cost: one load without a trace; with one, a short lock and no allocation.
   void record(TraceEventKind kind, const std::shared_ptr<const TraceTrack>& track, std::uint64_t run,
-              TraceOutcome outcome = TraceOutcome::finished) noexcept {
-    if (is_on_.load(std::memory_order_relaxed)) enter(kind, track, run, outcome);
+              TraceOutcome outcome = TraceOutcome::finished, std::uint32_t patched = 0) noexcept {
+    if (is_on_.load(std::memory_order_relaxed)) enter(kind, track, run, outcome, patched);
   }
 
  private:
@@ -46,6 +46,7 @@ class TraceRecorder {
     std::chrono::steady_clock::time_point time;
     TraceEventKind kind = TraceEventKind::acquire;
     TraceOutcome outcome = TraceOutcome::finished;
+    std::uint32_t patched = 0;
   };
   /// The oldest stands at `recorded % entries.size()` once that many were recorded.
   struct Ring {
@@ -55,7 +56,7 @@ class TraceRecorder {
   };
 
   void enter(TraceEventKind kind, const std::shared_ptr<const TraceTrack>& track, std::uint64_t run,
-             TraceOutcome outcome) noexcept;
+             TraceOutcome outcome, std::uint32_t patched) noexcept;
   [[nodiscard]] Ring take() noexcept;
 
   std::atomic<bool> is_on_{false};  // Written with mutex_ held.

@@ -3,7 +3,9 @@
 #include "argument.h"
 #include "checked_math.h"
 #include "error_context.h"
+#include "overloaded.h"
 #include "refusal.h"
+#include "unique_id.h"
 #include <weft/plan/hazard.h>
 
 #include <spdlog/fmt/fmt.h>
@@ -34,10 +36,10 @@ LaunchConfig launch_of(const KernelSpec& spec, const std::variant<Grid, Workload
   return {std::get<Grid>(shape), spec.dynamic_shared_bytes};
 }
 
-void validate_bound_region(const ValidationScope& scope, const BoundRegion& bound) {
+void validate_bound_region(const ValidationScope& scope, const BoundRegion& bound, const char* who) {
   const Allocation& allocation = require_region(scope, bound.region);
   if (bound.written && is_immutable(scope, allocation))
-    refuse(fmt::format("The kernel writes the weight \"{}\", which is immutable.", allocation.label));
+    refuse(fmt::format("The {} writes the weight \"{}\", which is immutable.", who, allocation.label));
   if (bound.region.bytes == 0)
     refuse(fmt::format("A region of allocation \"{}\" is bound with 0 bytes.", allocation.label));
 }
@@ -49,6 +51,8 @@ std::string describe(const ValidationScope& scope, const Command& command, std::
     const KernelId id = dispatch->kernel;
     if (id.session == scope.kernels_of.id && id.index < scope.kernels.size())
       text += fmt::format(" of \"{}\"", scope.kernels[id.index]->spec.name());
+  } else if (const auto* captured = std::get_if<Captured>(&command.action())) {
+    text += fmt::format("call \"{}\"", captured->name);
   } else {
     text += "fill";
   }
@@ -65,22 +69,39 @@ void validate_after(const std::vector<std::uint32_t>& after, std::size_t positio
   }
 }
 
+void require_owner(const HandleOwner& owner, const char* what, std::uint64_t session) {
+  if (session != owner.id)
+    refuse(fmt::format("The {} belongs to session {}; {} {}.", what, session, owner.identity, owner.id));
+}
+
 }  // namespace
 
 const std::shared_ptr<const LoadedKernel>& find_kernel(const ValidationScope& scope, KernelId id) {
   const HandleOwner& owner = scope.kernels_of;
-  if (id.session != owner.id)
-    refuse(fmt::format("The kernel belongs to session {}; {} {}.", id.session, owner.identity, owner.id));
+  require_owner(owner, "kernel", id.session);
   if (id.index >= scope.kernels.size()) {
     refuse(fmt::format("The kernel has index {}; the {} has {} kernels.", id.index, owner.noun, scope.kernels.size()));
   }
   return scope.kernels[id.index];
 }
 
+void require_late_scalar(const ValidationScope& scope, LateScalarId id) {
+  const HandleOwner& owner = scope.kernels_of;
+  require_owner(owner, "late scalar", id.session);
+  if (id.index >= scope.late_scalars.size()) {
+    refuse(
+        fmt::format("The late scalar has index {}; the {} has {}.", id.index, owner.noun, scope.late_scalars.size()));
+  }
+}
+
+void require_not_late(const Allocation& allocation, std::string_view why) {
+  if (allocation.late != nullptr)
+    refuse(fmt::format("The region is of \"{}\", which each request brings; {}.", allocation.label, why));
+}
+
 const Allocation& require_region(const ValidationScope& scope, const Region& region) {
   const HandleOwner& owner = scope.regions_of;
-  if (region.session != owner.id)
-    refuse(fmt::format("The region belongs to session {}; {} {}.", region.session, owner.identity, owner.id));
+  require_owner(owner, "region", region.session);
   if (region.allocation >= scope.allocations.size()) {
     refuse(fmt::format("The region names allocation {}; the {} has {}.", region.allocation, owner.noun,
                        scope.allocations.size()));
@@ -117,14 +138,17 @@ Operation validate_dispatch(const ValidationScope& scope, const Dispatch& dispat
   const DeviceLimits& limits = scope.limits;
   for (const BoundRegion& bound : bound_regions(kernel->spec, dispatch.arguments)) {
     in_context([&] { return "binding " + describe(kernel->spec, bound); },
-               [&] { validate_bound_region(scope, bound); });
+               [&] { validate_bound_region(scope, bound, "kernel"); });
+  }
+  for (const Argument& argument : dispatch.arguments) {
+    if (const auto* id = std::get_if<LateScalarId>(&argument.value)) require_late_scalar(scope, *id);
   }
   require_signature(kernel->spec, dispatch.arguments);
   const LaunchConfig launch = launch_of(kernel->spec, dispatch.shape);
   if (launch.grid.x == 0 || launch.grid.y == 0 || launch.grid.z == 0) {
     refuse(fmt::format("The grid is ({},{},{}); no axis may be 0.", launch.grid.x, launch.grid.y, launch.grid.z));
   }
-  BoundArguments bound = bind_arguments(*kernel, dispatch.arguments);
+  BoundArguments bound = bind_arguments(*kernel, dispatch.arguments, scope.late_scalars);
   const Dim3 grid = validate_grid(launch.grid, limits);
   const std::uint64_t static_shared = kernel->compiled.static_shared_bytes;
   if (static_shared > limits.max_shared_bytes ||
@@ -137,20 +161,49 @@ Operation validate_dispatch(const ValidationScope& scope, const Dispatch& dispat
     refuse(fmt::format("The parameters have {} bytes; the device takes {}.", kernel->compiled.parameter_bytes(),
                        limits.max_parameter_bytes));
   }
+  require_launchable(*kernel, grid, static_cast<std::uint32_t>(launch.dynamic_shared_bytes));
   return {.label = {},
           .action = DispatchOperation{kernel, grid, static_cast<std::uint32_t>(launch.dynamic_shared_bytes),
-                                      std::move(bound.parameters), std::move(bound.pointers)},
+                                      std::move(bound.parameters), std::move(bound.pointers), std::move(bound.late)},
           .uses = {std::move(bound.uses), {}},
           .role = {}};
 }
 
+Operation validate_captured(const ValidationScope& scope, const Captured& captured) {
+  if (!captured.enqueue) refuse("The call has no function that enqueues its work.");
+  CapturedOperation operation{
+      .call = std::make_shared<const Captured>(captured), .id = next_unique_id(), .bindings = {}, .workspace = {}};
+  std::vector<ByteUse> uses;
+  for (std::size_t i = 0; i < captured.bindings.size(); ++i) {
+    const auto& [region, access] = captured.bindings[i];
+    in_context([&] { return fmt::format("binding argument {}", i); },
+               [&, access = access] {
+                 if (!access) refuse("The binding does not say what the call does to it: read, write or both.");
+                 validate_bound_region(scope, {region, writes(*access), i}, "call");
+                 require_not_late(scope.allocations[region.allocation],
+                                  "a captured call's addresses are recorded once");
+                 uses.push_back({region.allocation, region.offset, region.offset + region.bytes, *access});
+               });
+    operation.bindings.push_back({region.allocation, region.offset});
+  }
+  return {.label = {}, .action = std::move(operation), .uses = {std::move(uses), {}}, .role = {}};
+}
+
+namespace {
+
+Operation validate_action(const ValidationScope& scope, const Command& command) {
+  return std::visit(Overloaded{[&](const Fill& fill) { return validate_fill(scope, fill); },
+                               [&](const Dispatch& dispatch) { return validate_dispatch(scope, dispatch); },
+                               [&](const Captured& captured) { return validate_captured(scope, captured); }},
+                    command.action());
+}
+
+}  // namespace
+
 Operation validate_command(const ValidationScope& scope, const Command& command, std::size_t position) {
   return in_context([&] { return describe(scope, command, position); },
                     [&] {
-                      const auto* fill = std::get_if<Fill>(&command.action());
-                      Operation operation = fill != nullptr
-                                                ? validate_fill(scope, *fill)
-                                                : validate_dispatch(scope, std::get<Dispatch>(command.action()));
+                      Operation operation = validate_action(scope, command);
                       validate_after(command.after(), position);
                       operation.label = command.label();
                       operation.uses.after = command.after();

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <weft/captured.h>
 #include <weft/export.h>
 #include <weft/kernel.h>
+#include <weft/late.h>
 #include <weft/region.h>
-#include <weft/tensor.h>
+#include <weft/scalar.h>
 
 #include <concepts>
 #include <cstddef>
@@ -16,11 +18,6 @@
 #include <vector>
 
 namespace weft {
-
-/// A type that can be passed to a kernel as one scalar, byte for byte. No device has a `long double`.
-template <class T>
-concept ScalarValue = std::same_as<T, std::remove_cv_t<T>> &&
-    ((std::is_arithmetic_v<T> && !std::same_as<T, long double>) || Element<T>);
 
 /// A whole number that can stand for a count. A negative one is refused with `invalid` when the program runs.
 template <class T>
@@ -40,16 +37,6 @@ template <CountValue T>
 }
 
 }  // namespace detail
-
-/// One scalar: its bytes as the device reads them (little-endian), and by their number its width.
-struct Scalar {
-  std::vector<std::byte> bytes;
-
-  template <ScalarValue T>
-  explicit Scalar(T value) : bytes(sizeof(T)) {
-    std::memcpy(bytes.data(), &value, sizeof(T));
-  }
-};
 
 /// An unsigned count that takes the width of its parameter. See `index`.
 struct Index {
@@ -91,7 +78,7 @@ struct Bytes {
 
 /// What fills one or more positions of a kernel's parameter list.
 struct Argument {
-  std::variant<Binding, Scalar, Index, Indices, Constants, Bytes> value;
+  std::variant<Binding, Scalar, Index, Indices, Constants, Bytes, LateScalarId> value;
 
   Argument(Binding binding) : value(std::move(binding)) {}
   Argument(const Region& region) : value(Binding{region, {}}) {}
@@ -101,6 +88,7 @@ struct Argument {
   Argument(Indices indices) : value(std::move(indices)) {}
   Argument(Constants constants) : value(std::move(constants)) {}
   Argument(Bytes bytes) : value(std::move(bytes)) {}
+  Argument(LateScalarId scalar) : value(scalar) {}
 };
 
 /// A count in the width that the kernel was compiled with.
@@ -153,6 +141,7 @@ class Command {
  public:
   Command(Fill fill) : action_(fill) {}
   Command(Dispatch dispatch) : action_(std::move(dispatch)) {}
+  Command(Captured captured) : action_(std::move(captured)) {}
 
   /// Names the command in messages and in the topology.
   Command& label(std::string text) & {
@@ -168,12 +157,12 @@ class Command {
   }
   Command&& after(std::vector<std::uint32_t> positions) && { return std::move(after(std::move(positions))); }
 
-  [[nodiscard]] const std::variant<Fill, Dispatch>& action() const noexcept { return action_; }
+  [[nodiscard]] const std::variant<Fill, Dispatch, Captured>& action() const noexcept { return action_; }
   [[nodiscard]] const std::string& label() const noexcept { return label_; }
   [[nodiscard]] const std::vector<std::uint32_t>& after() const noexcept { return after_; }
 
  private:
-  std::variant<Fill, Dispatch> action_;
+  std::variant<Fill, Dispatch, Captured> action_;
   std::string label_;
   std::vector<std::uint32_t> after_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <weft/captured.h>
 #include <weft/command.h>
 #include <weft/completion.h>
 #include <weft/contract.h>
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -91,7 +93,41 @@ inline void* resolve_kernel(const void* function, int& error) {
   return nullptr;
 }
 
+inline int last_error(bool take, const char*& text) {
+  const cudaError_t error = take ? ::cudaGetLastError() : ::cudaPeekAtLastError();
+  text = ::cudaGetErrorString(error);
+  return error;
+}
+
 }  // namespace detail
+
+/// A call of a library, or any code that enqueues work on a stream, as a command:
+///
+///     weft::captured("sum", {x.read(), sum.write()}, workspace_bytes, [=](const weft::CapturedCall& call) {
+///       check(cub::DeviceReduce::Sum(call.workspace, bytes, call.get<const float*>(0), call.get<float*>(1), n,
+///                                    call.stream));
+///     });
+///
+/// On a GPU the callable runs once a slot, when a model is prepared, under a capture of that thread alone; what it
+/// enqueues becomes nodes of the slot's graph. Captures and work of other threads go on undisturbed. See Captured for
+/// what it must and must not do, and for what else can be set: the command's action is one.
+///
+/// An error that the callable's CUDA runtime reports is the prepare's, also where the callable drops it. One that stood
+/// there from earlier stays, and hides another of its code. Work that the callable puts on a stream outside the capture
+/// runs at once and is not seen, unless nothing else is enqueued. Errors, when the fragment is made: `invalid` for a
+/// binding that does not say its access, and as for a dispatch's.
+[[nodiscard]] inline Command captured(std::string name, std::vector<Binding> bindings, std::uint64_t workspace_bytes,
+                                      std::function<void(const CapturedCall&)> enqueue,
+                                      std::function<void(const CapturedCall&)> host = {}) {
+  return Captured{.name = std::move(name),
+                  .bindings = std::move(bindings),
+                  .workspace_bytes = workspace_bytes,
+                  .identity = {},
+                  .enqueue = std::move(enqueue),
+                  .load = {},
+                  .host = std::move(host),
+                  .last_error = &detail::last_error};
+}
 
 /// The spec of a `__global__` function of this program: `weft::kernel(&scale<float>, {.symbol = "scale", .block =
 /// {256}})`.
@@ -187,7 +223,9 @@ struct ModelGraph {
 
 /// The graph of one request form over one slot's memory, to be run without weft. Its runs count in no completion. The
 /// slot stays reserved, and the model and it alive, as long as the graph runs; runs of one slot's graphs do not
-/// overlap. Errors: `invalid` for a slot of another model, or a form beyond the list; those of Context::allocate.
+/// overlap. Late scalars and regions are in it as they are set and bound on the slot now; what they are bound to must
+/// live as long as the graph runs. Errors: `invalid` for a slot of another model, a form beyond the list, or a late
+/// argument that a submit would miss; those of Context::allocate.
 [[nodiscard]] WEFT_API ModelGraph graph(const PreparedModel& model, const ModelSlot& slot, std::size_t form = 0);
 
 }  // namespace cuda

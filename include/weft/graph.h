@@ -56,6 +56,10 @@ class WEFT_API Graph {
   void dispatch(const ModelDefinition& kernels, const Command& command);
   /// The same, with bindings that overlap: the caller vouches that the kernel is safe to run so.
   void dispatch_aliasing(Trusted, const ModelDefinition& kernels, const Command& command);
+  /// Adds a captured call; the command's regions are those of this graph's tensors, and the positions in its `after`
+  /// those of the graph's operations so far. Errors: `invalid`, as for a fragment's commands, and for bindings of which
+  /// one is written and overlaps another.
+  void call(const Command& command);
 
   [[nodiscard]] const Context& context() const;
 

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -57,13 +59,30 @@ struct NativeKernel {
   void* (*resolve)(const void* function, int& error) = nullptr;
 };
 
-/// Compiled code: a fatbin, a cubin or PTX text, or a kernel of the program. The bytes must live until the kernel is
-/// loaded.
+/// Compiled code: a fatbin, a cubin or PTX text (with or without a final zero), or a kernel of the program. The bytes
+/// must live until the kernel is loaded.
 struct CodeImage {
   std::span<const std::byte> bytes = {};
   std::string label = {};
-  NativeKernel native = {};  ///< Instead of `bytes`.
+  NativeKernel native = {};                     ///< Instead of `bytes`.
+  std::shared_ptr<const void> owner = nullptr;  ///< Keeps the bytes alive; null where the caller does.
 };
+
+/// A value for a `__device__` or `__constant__` variable of an image. See `module_global`.
+struct ModuleGlobal {
+  std::string name = {};  ///< As the image has it: of an extern "C" variable, or mangled.
+  std::vector<std::byte> bytes = {};
+  friend bool operator==(const ModuleGlobal&, const ModuleGlobal&) = default;
+};
+
+/// `module_global("scale", 0.5f)`: the value's own bytes, as many as the variable has.
+template <class T>
+requires std::is_trivially_copyable_v<T>
+[[nodiscard]] ModuleGlobal module_global(std::string name, const T& value) {
+  ModuleGlobal global{std::move(name), std::vector<std::byte>(sizeof(T))};
+  std::memcpy(global.bytes.data(), &value, sizeof(T));
+  return global;
+}
 
 /// What a host reference is called with: one whole launch.
 struct HostLaunch {
@@ -100,14 +119,31 @@ struct KernelSpec {
   CodeImage image = {};
   std::string symbol = {};  ///< Name of the entry point in the image; extern "C" or mangled.
   Dim3 block = {};
-  Dim3 cluster = {};                       ///< Anything but (1,1,1) is `unsupported` when the kernel is loaded.
+  /// Blocks of a thread block cluster, at most 16; more than 8 are not portable. Each axis of a grid is a multiple of
+  /// the cluster's. Where the code is compiled for a cluster this must be the same one. Anything but (1,1,1) is
+  /// `unsupported` when the kernel is loaded on a GPU before sm_90.
+  Dim3 cluster = {};
+  /// The blocks of a launch wait for each other (grid.sync()), so that all of them must be on the device at once. A
+  /// larger grid is refused.
+  bool cooperative = false;
   std::uint32_t dynamic_shared_bytes = 0;  ///< Of launches given as a grid; a launch rule gives its own.
   std::vector<Parameter> parameters = {};
+  /// Pointers that the compiler has added behind `parameters`, as Triton adds two. They are null in every launch, and
+  /// no argument of a call.
+  std::uint32_t hidden_pointers = 0;
   LaunchRule launch = {};  ///< Needed for launches given as a workload.
-  /// Promises that every thread waits for its dependencies before it touches bound memory. Nothing relies on it yet.
+  /// Promises that every thread executes `griddepcontrol.wait` (cudaGridDependencySynchronize) before it touches bound
+  /// memory and before it ends, and never reads bound memory through `__ldg` or `const __restrict__`. Between two such
+  /// kernels that run as sm_90 code or newer the edge is programmatic: the later one starts early, from the moment when
+  /// all blocks of the earlier one have executed `griddepcontrol.launch_dependents` or ended. weft does not check the
+  /// promise, and a kernel that breaks it races.
   bool programmatic = false;
   std::optional<HostKernel> host =
       {};  ///< Without one the kernel plans and validates on the host device, but does not run.
+  /// Values of variables of the image, written before any of its kernels runs. An image is loaded once for each list of
+  /// values, so kernels that share variables have the same list. The host device looks at no code: there a host
+  /// reference brings the values itself.
+  std::vector<ModuleGlobal> globals = {};
 
   /// `label`, or `symbol` when there is none.
   [[nodiscard]] const std::string& name() const noexcept { return label.empty() ? symbol : label; }

@@ -15,7 +15,7 @@
 // Those for layers of any kind take f32. Those of a transformer encoder take f32, f16 and bf16, reckon in f32 and round
 // once, to the nearest, when they store: a result beyond the range of its type is an infinity. They read 16 bytes at
 // once where all operands are aligned to 16 and their rows are multiples of it. Floors are in bytes, with `size` for
-// those of an element.
+// those of an element. `linear_skinny` multiplies on tensor cores alone: it takes f16 and bf16.
 //
 // The launch rules are pure and refuse, with `invalid`, a workload with another number of words, a word of 0, and one
 // that its parameter cannot carry. The kernels stride by their grid: any grid computes the whole problem, the rule's
@@ -71,6 +71,10 @@ inline constexpr TypedKernelSpec<In<float>, Out<float>, float, std::uint64_t> sc
 template <class T>
 concept FloatElement = std::same_as<T, float> || std::same_as<T, f16> || std::same_as<T, bf16>;
 
+/// One of those that tensor cores multiply exactly, adding in f32.
+template <class T>
+concept HalfElement = std::same_as<T, f16> || std::same_as<T, bf16>;
+
 /// A size up to which there is a kernel for attention.
 template <std::uint32_t Size>
 concept AttentionHeadSize = Size == 32 || Size == 64 || Size == 128;
@@ -81,6 +85,9 @@ concept AttentionHeadSize = Size == 32 || Size == 64 || Size == 128;
 [[nodiscard]] WEFT_API KernelSpec layer_norm_residual_spec(DType dtype);
 [[nodiscard]] WEFT_API KernelSpec gelu_spec(DType dtype);
 [[nodiscard]] WEFT_API KernelSpec mean_pool_spec(DType dtype);
+// Errors: also `invalid` for f32.
+[[nodiscard]] WEFT_API KernelSpec linear_skinny_spec(DType dtype);
+[[nodiscard]] WEFT_API KernelSpec linear_skinny_gelu_spec(DType dtype);
 /// The kernel for heads of `head_size`: one of those for at most 32, 64 and 128. Errors: also `invalid` for a size of 0
 /// or beyond 128.
 [[nodiscard]] WEFT_API KernelSpec attention_spec(DType dtype, std::uint32_t head_size);
@@ -135,7 +142,7 @@ inline constexpr TypedKernelSpec<In<T>, In<T>, Out<T>, std::uint32_t, std::uint3
 ///
 /// For heads of at most `MaxHeadSize`: 32, 64 or 128. A launch given as a grid with a larger one writes nothing.
 ///
-/// Tokens from the length on are not read, and their rows of y are 0. A length below 0 counts as 0, one beyond the
+/// Tokens from the length on have no influence, and their rows of y are 0. A length below 0 counts as 0, one beyond the
 /// sequence as the sequence. The bias of k is not read: it cancels in the softmax. A NaN in a query makes its row of
 /// the head NaN, in a key all rows of the sequence's head, and in a value a column of them.
 ///
@@ -155,12 +162,33 @@ inline constexpr TypedKernelSpec<In<T>, In<T>, In<std::int32_t>, Out<T>, std::ui
 /// first lengths[b] rows of x[b] and |m| its Euclidean norm, with x [batch, sequence, columns], lengths [batch], and y
 /// [batch, columns] in f32 for every T.
 ///
-/// Rows from the length on are not read. A length below 0 counts as 0, one beyond the sequence as the sequence; the row
-/// of a length of 0 is 0.
+/// Rows from the length on have no influence. A length below 0 counts as 0, one beyond the sequence as the sequence;
+/// the row of a length of 0 is 0.
 ///
 /// Floor: (size sum(lengths) + 4 batch) columns bytes. A block takes a sequence.
 template <FloatElement T>
 inline constexpr TypedKernelSpec<In<T>, In<std::int32_t>, Out<float>, std::uint32_t, std::uint32_t, std::uint32_t>
     mean_pool{[] { return mean_pool_spec(DTypeOf<T>::value); }};
+
+/// `linear_skinny(workload(rows, out), x, w, y, rows, in, out)`: y = x w^T, with x [rows, in], w [out, in] and y
+/// [rows, out]: the matmul of a small batch, whose bias is left to the kernel behind it.
+///
+/// For few rows, up to a few hundreds: it is made for latency, and rereads x and w from the L2 cache where a library's
+/// matmul for many rows keeps larger tiles. The order of the additions depends on the sizes alone, so equal operands
+/// give equal bits.
+///
+/// Floor: size (rows in + out in + rows out) bytes; for 16 rows the weights are nearly all of it. A block computes
+/// 16 x 8, 32 x 16 or 64 x 32 elements of y, its warps dividing the columns of x and w.
+template <HalfElement T>
+inline constexpr TypedKernelSpec<In<T>, In<T>, Out<T>, std::uint32_t, std::uint32_t, std::uint32_t> linear_skinny{
+    [] { return linear_skinny_spec(DTypeOf<T>::value); }};
+
+/// `linear_skinny_gelu(workload(rows, out), x, w, b, y, rows, in, out)`: `gelu` of `linear_skinny` with its bias b
+/// [out], without a rounding between them.
+///
+/// Floor: as `linear_skinny`, and size out bytes.
+template <HalfElement T>
+inline constexpr TypedKernelSpec<In<T>, In<T>, In<T>, Out<T>, std::uint32_t, std::uint32_t, std::uint32_t>
+    linear_skinny_gelu{[] { return linear_skinny_gelu_spec(DTypeOf<T>::value); }};
 
 }  // namespace weft::kernels

@@ -5,6 +5,7 @@
 #include <weft/deadline.h>
 #include <weft/device_tensor.h>
 #include <weft/export.h>
+#include <weft/late.h>
 #include <weft/plan/schedule.h>
 #include <weft/plan/topology.h>
 #include <weft/readback.h>
@@ -50,6 +51,9 @@ struct PrepareOptions {
   std::vector<RequestForm> forms = {RequestForm{}};
   CopyMethod copies = CopyMethod::automatic;
   Order order = Order::parallel;  ///< `serial` runs the commands in list order, to bisect with.
+  /// Lets a kernel start while the one before it still runs, where both promise to wait by themselves
+  /// (KernelSpec::programmatic) and run as sm_90 code or newer. `false` makes every edge a full one, to bisect with.
+  bool programmatic = true;
   std::chrono::nanoseconds spin =
       std::chrono::microseconds(200);  ///< How long waits spin before they sleep between looks.
   /// A run that has not finished so long after its launch has hung: who waits for it gets `failed`, its slot is never
@@ -65,9 +69,12 @@ struct PrepareOptions {
 /// Nodes of a prepared graph as the device tells them back.
 struct NodeCounts {
   std::uint64_t memset_nodes = 0;
-  std::uint64_t kernel_nodes = 0;  ///< Of the model's dispatches; weft's own kernels are in `own_nodes`.
-  std::uint64_t own_nodes = 0;     ///< Copies in and out and of Graph::copy, completion, and fills by kernel.
-  [[nodiscard]] std::uint64_t total() const noexcept { return memset_nodes + kernel_nodes + own_nodes; }
+  std::uint64_t kernel_nodes = 0;    ///< Of the model's dispatches; weft's own kernels are in `own_nodes`.
+  std::uint64_t captured_nodes = 0;  ///< Of captured calls, as many as each enqueues.
+  std::uint64_t own_nodes = 0;       ///< Copies in and out and of Graph::copy, completion, and fills by kernel.
+  [[nodiscard]] std::uint64_t total() const noexcept {
+    return memset_nodes + kernel_nodes + captured_nodes + own_nodes;
+  }
 };
 
 /// How a request is submitted, beyond its inputs.
@@ -151,8 +158,9 @@ class WEFT_API Inference {
 
 /// An exclusive reservation of one slot, before its run.
 ///
-/// Move-only; used by one thread at a time. Dropping it gives the slot back. Spans from `input` live until `submit`. A
-/// moved-from object refuses every call with `invalid`.
+/// Move-only; used by one thread at a time. Dropping it gives the slot back. Spans from `input` live until `submit`.
+/// Late scalars that are set and late regions that are bound are so for this one request. A moved-from object refuses
+/// every call with `invalid`.
 class WEFT_API ModelSlot {
  public:
   ModelSlot(ModelSlot&&) noexcept;
@@ -174,11 +182,27 @@ class WEFT_API ModelSlot {
     return input<T>(input_index(region));
   }
 
+  /// Gives a late scalar the value that it has in this request: see ModelSession::late. Errors: `invalid` for a scalar
+  /// that no command of the model takes. Cost: a copy of the value; the submit then sets the nodes in which it differs
+  /// from the slot's last request of that form, 0.3 to 1.2 us each.
+  template <ScalarValue T>
+  void set(LateScalar<T> scalar, T value) {
+    set_late(scalar, std::as_bytes(std::span(&value, 1)));
+  }
+  /// Gives a late region the memory that it is in this request: see ModelSession::late_region. The run is ordered
+  /// behind whatever produces or uses these bytes, and what uses them later behind it; the tensor may go once it is
+  /// submitted. Errors, and then the region is as it was: `invalid` for a region that is no late one as a whole, or in
+  /// no command of the model; a tensor of another descriptor, size or context, or of an unprepared graph, or not
+  /// aligned as the commands' kernels need; one that shares bytes with the slot's own memory, with weights or state or
+  /// other memory that the run uses, or with what another late region is bound to: they were planned as memory apart.
+  void bind(const Region& region, const DeviceTensor& tensor);
+
   /// Starts the run on what `input` was filled with: one graph launch, no allocation. It takes no lock unless it
   /// touches memory outside the slot (a recorded graph's, or SubmitOptions::into), behind whose users it is then
   /// ordered. Errors: `invalid` for a form that the model is not prepared for, or tensors that do not fit; `busy` while
-  /// the host maps memory that the run uses; `device_lost`, or what the device says. The slot then stays reserved and
-  /// nothing runs.
+  /// the host maps memory that the run uses; `device_lost`, or what the device says; `invalid` for a late region that
+  /// is not bound, or a late scalar that is not set and has no value of its own. The slot then stays reserved, what is
+  /// set and bound stays so, and nothing runs.
   [[nodiscard]] Inference submit(SubmitOptions options = {}) &&;
   /// The same with tensors in memory as inputs, which the run copies: it is ordered behind their producers, and what
   /// writes them later behind it. They may go at once. Errors: also `invalid` for another number of tensors, another
@@ -203,6 +227,7 @@ class WEFT_API ModelSlot {
   ModelSlot(std::shared_ptr<SlotPool> pool, std::uint32_t slot) noexcept;
   [[nodiscard]] std::span<std::byte> input_bytes(std::size_t index, DType dtype);
   [[nodiscard]] std::size_t input_index(const Region& region) const;
+  void set_late(LateScalarId scalar, std::span<const std::byte> value);
   /// Position of the form for these inputs and the outputs of `options`, which it completes.
   [[nodiscard]] std::size_t find_form(Side inputs, SubmitOptions& options) const;
   [[nodiscard]] Inference launch(std::size_t form, std::span<const DeviceTensor> inputs, SubmitOptions options);

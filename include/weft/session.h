@@ -8,8 +8,10 @@
 #include <weft/export.h>
 #include <weft/host_tensor.h>
 #include <weft/kernel.h>
+#include <weft/late.h>
 #include <weft/model.h>
 #include <weft/region.h>
+#include <weft/scalar.h>
 #include <weft/tensor.h>
 #include <weft/trusted.h>
 #include <weft/typed_kernel.h>
@@ -91,6 +93,28 @@ class WEFT_API ModelSession {
     return {state(desc, std::move(options)), desc};
   }
 
+  /// A scalar that each request brings, by ModelSlot::set: `scale(workload(n), x, y, session.late<float>({.label =
+  /// "alpha"}), n)`. It stands in any number of dispatches, where a scalar of exactly its width may stand but no device
+  /// pointer; it has no place in the session's own graphs.
+  template <ScalarValue T>
+  [[nodiscard]] LateScalar<T> late(LateOptions<T> options = {}) {
+    return LateScalar<T>(add_late(std::move(options.label), sizeof(T),
+                                  options.value ? std::optional(Scalar(*options.value)) : std::nullopt));
+  }
+
+  /// Memory that each request brings, by ModelSlot::bind: it has no bytes of its own, and commands bind it, or slices
+  /// of it, like any region, as memory apart from all other. It is no input or output, and nothing can be done to it
+  /// before the freeze; a captured call, whose addresses are recorded once, cannot bind it. Errors: `invalid` for 0
+  /// bytes.
+  [[nodiscard]] Region late_region(std::uint64_t bytes, LateRegionOptions options = {});
+  /// The same for tensors of this descriptor. Errors: `invalid` for an empty one.
+  [[nodiscard]] TensorRegion late_region(const TensorDesc& desc, LateRegionOptions options = {});
+  template <Element T>
+  [[nodiscard]] TypedRegion<T> late_region(Shape shape, LateRegionOptions options = {}) {
+    TensorDesc desc(DTypeOf<T>::value, std::move(shape));
+    return {late_region(desc, std::move(options)), desc};
+  }
+
   /// Device memory with these bytes, immutable from `freeze` on and shared by all that uses the model. The bytes are
   /// read before it returns, through two bounded pinned buffers, so that they may be the pages of a mapped file; the
   /// copy goes on afterwards. Label and descriptor come from the tensor. Errors, and then nothing is kept: `invalid`
@@ -120,8 +144,8 @@ class WEFT_API ModelSession {
 
   /// Loads a kernel; an image that this session has loaded before is not loaded again. Errors, and then nothing is
   /// kept: `invalid` when the image lacks the symbol, or the compiled layout contradicts the spec; `unsupported` when
-  /// the image has no code for this device, or the spec asks for clusters. Bytes that are no image are one or the
-  /// other, as the driver takes them. The host device looks at no code, and runs what the spec says is the reference.
+  /// the image has no code for this device, or the spec asks for clusters before sm_90. Bytes that are no image are
+  /// one or the other, as the driver takes them. The host device looks at no code, and runs the spec's reference.
   [[nodiscard]] KernelId load(const KernelSpec& spec);
   template <class... P>
   [[nodiscard]] Kernel<P...> load(const TypedKernelSpec<P...>& spec) {
@@ -158,6 +182,7 @@ class WEFT_API ModelSession {
   /// Errors: `invalid` for a session that is moved from or frozen; those of SessionState::require_healthy.
   [[nodiscard]] SessionState& require_usable() const;
   static void require_dtype(const HostTensor& tensor, DType dtype);
+  [[nodiscard]] LateScalarId add_late(std::string label, std::size_t bytes, std::optional<Scalar> value);
   std::shared_ptr<SessionState> state_;
 };
 

@@ -57,6 +57,7 @@ struct SlotStatistics {
   RunCounters runs = {};
   CopyCounters copies = {};          ///< Of inputs and outputs; what a model's own commands copy does not count.
   std::uint64_t empty_acquires = 0;  ///< That found no free slot, or none before their deadline.
+  std::uint64_t patched_nodes = 0;   ///< Nodes that were set for requests whose late arguments had changed.
   SlotStatistics& operator+=(const SlotStatistics& other) noexcept;
   friend bool operator==(const SlotStatistics&, const SlotStatistics&) = default;
 };

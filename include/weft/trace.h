@@ -37,6 +37,7 @@ struct TraceEvent {
   std::uint64_t model = 0;  ///< Tells prepared models apart whose graphs have the same title.
   std::uint32_t slot = 0;
   std::uint64_t run = 0;             ///< Number of the slot's run, from 1; 0 before it has one.
+  std::uint64_t patched = 0;         ///< Of `launch`: nodes that were set since a late argument had changed.
   std::uint64_t thread = 0;          ///< The system's number of the thread that saw it.
   std::chrono::nanoseconds time{0};  ///< Since the start of the trace, by the steady clock.
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;

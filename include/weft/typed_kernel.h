@@ -3,7 +3,9 @@
 #include <weft/command.h>
 #include <weft/contract.h>
 #include <weft/kernel.h>
+#include <weft/late.h>
 #include <weft/region.h>
+#include <weft/scalar.h>
 #include <weft/tensor.h>
 
 #include <concepts>
@@ -57,7 +59,8 @@ template <class T>
 struct ParameterOf<InOut<T>> : BindingParameter<T, Access::read_write> {};
 
 template <class A, class P, bool IsBinding = ParameterOf<P>::is_binding>
-struct FitsImpl : std::bool_constant<std::same_as<std::remove_cvref_t<A>, P>> {};
+struct FitsImpl : std::bool_constant<std::same_as<std::remove_cvref_t<A>, P> ||
+                                     std::same_as<std::remove_cvref_t<A>, LateScalar<P>>> {};
 
 // A region of the right element type fits by conversion; a Region or a Binding carries no type and is checked at run
 // time.
@@ -68,8 +71,8 @@ struct FitsImpl<A, P, true> : std::bool_constant<std::convertible_to<A, TypedReg
 
 }  // namespace detail
 
-/// Whether a call's argument of type A may stand for a kernel parameter P. A scalar fits its exact type only: a
-/// conversion would take 2^33 or -1 for a uint32_t without a warning.
+/// Whether a call's argument of type A may stand for a kernel parameter P. A scalar, late or not, fits its exact type
+/// only: a conversion would take 2^33 or -1 for a uint32_t without a warning.
 template <class A, class P>
 concept Fits = detail::FitsImpl<A, P>::value;
 

@@ -1,7 +1,8 @@
 #pragma once
 
 // All of weft that a serving backend needs. Beside it: weft/kernels.h (shipped kernels), weft/safetensors.h,
-// weft/cuda.h and weft/dlpack.h (other people's streams, memory and tensors) and weft/spdlog.h.
+// weft/triton.h and weft/nvrtc.h (kernels of others), weft/float16.h (f16 and bf16 on the host), weft/cuda.h and
+// weft/dlpack.h (other people's streams, memory and tensors) and weft/spdlog.h.
 
 #include <weft/buffer.h>
 #include <weft/completion_source.h>

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <string>
@@ -109,6 +111,9 @@ struct CopyNode {
   friend bool operator==(const CopyNode&, const CopyNode&) = default;
 };
 
+/// Blocks of a cluster that every GPU with clusters takes.
+inline constexpr std::uint32_t kMaxPortableCluster = 8;
+
 struct KernelNode {
   KernelHandle kernel = KernelHandle::none;
   Dim3 grid;
@@ -116,10 +121,21 @@ struct KernelNode {
   std::uint32_t dynamic_shared_bytes = 0;
   /// The parameter block: each parameter at its compiled offset.
   std::vector<std::byte> parameters;
+  Dim3 cluster = {};
+  bool cooperative = false;
   friend bool operator==(const KernelNode&, const KernelNode&) = default;
 };
 
 using Node = std::variant<FillNode, CopyNode, KernelNode>;
+
+/// A call that enqueues work on a stream, to be recorded. What its functions throw would end the process.
+struct CaptureRequest {
+  std::string name;
+  std::vector<DeviceAddress> addresses;       ///< What its work uses.
+  std::function<void()> load;                 ///< Runs first, outside the capture; may be empty.
+  std::function<void(StreamHandle)> enqueue;  ///< The host device calls neither this nor `load`.
+  std::function<void()> host;                 ///< What the host device runs instead; may be empty.
+};
 
 /// A dependency of a node on an earlier one.
 struct Edge {
@@ -141,10 +157,19 @@ struct CompiledKernel {
   std::vector<ParameterLayout> parameters;
   std::uint32_t max_threads_per_block = 0;
   std::uint32_t static_shared_bytes = 0;
-  std::uint32_t binary_version = 0;  ///< 90 when it runs as sm_90 code; 0 on the host device.
+  std::uint32_t binary_version = 0;  ///< 90 when it runs as sm_90 code; the host device gives its compute capability.
+  bool needs_cluster = false;        ///< The code runs in clusters alone.
+  std::optional<Dim3> cluster = {};  ///< The only cluster that the code is compiled for.
   /// Bytes of a parameter block: up to the end of the last parameter.
   [[nodiscard]] std::uint64_t parameter_bytes() const noexcept;
   friend bool operator==(const CompiledKernel&, const CompiledKernel&) = default;
+};
+
+/// A variable of loaded code.
+struct GlobalVariable {
+  DeviceAddress address = 0;  ///< 0 on the host device, which looks at no code.
+  std::uint64_t bytes = 0;
+  friend bool operator==(const GlobalVariable&, const GlobalVariable&) = default;
 };
 
 /// A graph as the device tells it back.
@@ -208,25 +233,40 @@ class DeviceApi {
 
   // --- Code
   // --------------------------------------------------------------------------------------------------------------
-  virtual DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept = 0;
+  /// `log`, where it is given, becomes what the driver's compiler has to say of PTX that it refuses.
+  virtual DeviceStatus load(const CodeImage& image, ModuleHandle& module, std::string* log = nullptr) noexcept = 0;
   virtual DeviceStatus unload(ModuleHandle module) noexcept = 0;
   /// Finds `spec.symbol`, or the kernel of the program that `spec.image` names, and tells its compiled layout. The host
   /// device takes both from `spec.host`, or from `spec.parameters` where there is none.
   virtual DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                                    CompiledKernel& compiled) noexcept = 0;
+  /// Finds a variable of a module that has code of its own. `invalid` when there is none of this name.
+  virtual DeviceStatus find_global(ModuleHandle module, const std::string& name, GlobalVariable& variable) noexcept = 0;
   /// Lets launches of the kernel use this much dynamic shared memory. Raises only: the limit is shared by all its
   /// users.
   virtual DeviceStatus raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept = 0;
+  /// How many blocks of such a launch the whole device holds at once, in whole clusters; 0 when it cannot hold one.
+  virtual DeviceStatus max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept = 0;
 
   // --- Graphs
   // ------------------------------------------------------------------------------------------------------------
   virtual DeviceStatus create_graph(GraphHandle& graph) noexcept = 0;
   virtual DeviceStatus add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
                                 NodeHandle& handle) noexcept = 0;
-  /// Replaces the parameters of a node by those of a node of the same kind.
+  /// Replaces the parameters of a node by those of a node of the same kind. A kernel's cluster and cooperation stay.
   virtual DeviceStatus set_node(GraphHandle graph, NodeHandle handle, const Node& node) noexcept = 0;
   virtual DeviceStatus read_back(GraphHandle graph, GraphReadBack& description) noexcept = 0;
   virtual DeviceStatus destroy_graph(GraphHandle graph) noexcept = 0;
+  /// Records what the call enqueues as a graph of at least one node, with the device's context current and a capture of
+  /// this thread alone on `stream`, on which nobody else works. `invalid` for a call that enqueues nothing, or
+  /// something that no graph can have or that was not joined to the stream; the stream is as it was then. On the host
+  /// device the graph has one node that runs `host`.
+  virtual DeviceStatus capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept = 0;
+  /// Adds copies of all nodes of a captured graph: those that depend on nothing there get `edges`, and `last` becomes
+  /// the ones that nothing there depends on. The captured graph must live as long as executables of `graph`, since
+  /// libraries tie what they need to it. After a failure the graph is only good for destruction.
+  virtual DeviceStatus add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                                    std::vector<NodeHandle>& last) noexcept = 0;
   /// The executable does not need the graph afterwards.
   virtual DeviceStatus instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept = 0;
   /// Like set_node, in an executable that is not running; `handle` is the node's handle in the graph it was made from.

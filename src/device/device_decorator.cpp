@@ -28,8 +28,12 @@ std::string_view to_string(Verb verb) noexcept {
       return "unload";
     case Verb::find_kernel:
       return "find_kernel";
+    case Verb::find_global:
+      return "find_global";
     case Verb::raise_dynamic_shared:
       return "raise_dynamic_shared";
+    case Verb::max_resident_blocks:
+      return "max_resident_blocks";
     case Verb::create_graph:
       return "create_graph";
     case Verb::add_node:
@@ -40,6 +44,10 @@ std::string_view to_string(Verb verb) noexcept {
       return "read_back";
     case Verb::destroy_graph:
       return "destroy_graph";
+    case Verb::capture:
+      return "capture";
+    case Verb::add_captured:
+      return "add_captured";
     case Verb::instantiate:
       return "instantiate";
     case Verb::set_executable_node:
@@ -112,8 +120,8 @@ DeviceStatus DeviceDecorator::copy(StreamHandle stream, const CopyNode& node) no
   return call(Verb::copy, [&] { return inner_->copy(stream, node); });
 }
 
-DeviceStatus DeviceDecorator::load(const CodeImage& image, ModuleHandle& module) noexcept {
-  return call(Verb::load, [&] { return inner_->load(image, module); });
+DeviceStatus DeviceDecorator::load(const CodeImage& image, ModuleHandle& module, std::string* log) noexcept {
+  return call(Verb::load, [&] { return inner_->load(image, module, log); });
 }
 
 DeviceStatus DeviceDecorator::unload(ModuleHandle module) noexcept {
@@ -125,8 +133,17 @@ DeviceStatus DeviceDecorator::find_kernel(ModuleHandle module, const KernelSpec&
   return call(Verb::find_kernel, [&] { return inner_->find_kernel(module, spec, kernel, compiled); });
 }
 
+DeviceStatus DeviceDecorator::find_global(ModuleHandle module, const std::string& name,
+                                          GlobalVariable& variable) noexcept {
+  return call(Verb::find_global, [&] { return inner_->find_global(module, name, variable); });
+}
+
 DeviceStatus DeviceDecorator::raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept {
   return call(Verb::raise_dynamic_shared, [&] { return inner_->raise_dynamic_shared(kernel, bytes); });
+}
+
+DeviceStatus DeviceDecorator::max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept {
+  return call(Verb::max_resident_blocks, [&] { return inner_->max_resident_blocks(launch, blocks); });
 }
 
 DeviceStatus DeviceDecorator::create_graph(GraphHandle& graph) noexcept {
@@ -148,6 +165,15 @@ DeviceStatus DeviceDecorator::read_back(GraphHandle graph, GraphReadBack& descri
 
 DeviceStatus DeviceDecorator::destroy_graph(GraphHandle graph) noexcept {
   return call(Verb::destroy_graph, [&] { return inner_->destroy_graph(graph); });
+}
+
+DeviceStatus DeviceDecorator::capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept {
+  return call(Verb::capture, [&] { return inner_->capture(request, stream, graph); });
+}
+
+DeviceStatus DeviceDecorator::add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                                           std::vector<NodeHandle>& last) noexcept {
+  return call(Verb::add_captured, [&] { return inner_->add_captured(graph, captured, edges, last); });
 }
 
 DeviceStatus DeviceDecorator::instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept {

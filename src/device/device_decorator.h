@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 // What a device that wraps another is made from. Such devices are for tests: they are no part of the library, and one
 // that allocates inside a verb, which is noexcept, ends the process where the host has no memory left.
@@ -28,12 +29,16 @@ enum class Verb : std::uint8_t {
   load,
   unload,
   find_kernel,
+  find_global,
   raise_dynamic_shared,
+  max_resident_blocks,
   create_graph,
   add_node,
   set_node,
   read_back,
   destroy_graph,
+  capture,
+  add_captured,
   instantiate,
   set_executable_node,
   upload,
@@ -74,11 +79,13 @@ class DeviceDecorator : public DeviceApi {
   DeviceStatus fill(StreamHandle stream, const FillNode& node) noexcept override;
   DeviceStatus copy(StreamHandle stream, const CopyNode& node) noexcept override;
 
-  DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept override;
+  DeviceStatus load(const CodeImage& image, ModuleHandle& module, std::string* log) noexcept override;
   DeviceStatus unload(ModuleHandle module) noexcept override;
   DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                            CompiledKernel& compiled) noexcept override;
+  DeviceStatus find_global(ModuleHandle module, const std::string& name, GlobalVariable& variable) noexcept override;
   DeviceStatus raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept override;
+  DeviceStatus max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept override;
 
   DeviceStatus create_graph(GraphHandle& graph) noexcept override;
   DeviceStatus add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
@@ -86,6 +93,9 @@ class DeviceDecorator : public DeviceApi {
   DeviceStatus set_node(GraphHandle graph, NodeHandle handle, const Node& node) noexcept override;
   DeviceStatus read_back(GraphHandle graph, GraphReadBack& description) noexcept override;
   DeviceStatus destroy_graph(GraphHandle graph) noexcept override;
+  DeviceStatus capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept override;
+  DeviceStatus add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                            std::vector<NodeHandle>& last) noexcept override;
   DeviceStatus instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept override;
   DeviceStatus set_executable_node(ExecutableHandle executable, NodeHandle handle, const Node& node) noexcept override;
   DeviceStatus upload(ExecutableHandle executable, StreamHandle stream) noexcept override;

@@ -1,7 +1,6 @@
 #include "device/faults.h"
 
 #include <numeric>
-#include <vector>
 
 namespace weft {
 
@@ -52,15 +51,23 @@ DeviceStatus FailingDevice::before(Verb verb) noexcept {
 
 // --- EdgeDroppingDevice --------------------------------------------------------------------------
 
+std::vector<Edge> EdgeDroppingDevice::kept(std::span<const Edge> edges) {
+  const std::uint64_t first = edges_.fetch_add(edges.size());
+  std::vector<Edge> kept(edges.begin(), edges.end());
+  if (edge_ >= first && edge_ - first < edges.size()) {
+    kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(edge_ - first));
+  }
+  return kept;
+}
+
 DeviceStatus EdgeDroppingDevice::add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
                                           NodeHandle& handle) noexcept {
-  const std::uint64_t first = edges_.fetch_add(edges.size());
-  if (edge_ < first || edge_ - first >= edges.size()) {
-    return DeviceDecorator::add_node(graph, node, edges, handle);
-  }
-  std::vector<Edge> kept(edges.begin(), edges.end());
-  kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(edge_ - first));
-  return DeviceDecorator::add_node(graph, node, kept, handle);
+  return DeviceDecorator::add_node(graph, node, kept(edges), handle);
+}
+
+DeviceStatus EdgeDroppingDevice::add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                                              std::vector<NodeHandle>& last) noexcept {
+  return DeviceDecorator::add_captured(graph, captured, kept(edges), last);
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 // Test devices: they count another device's calls, fail one of them, or leave out one edge. device/trace_device.h
 // writes them down.
@@ -65,16 +66,20 @@ class FailingDevice final : public DeviceDecorator {
 /// Ends the process where the host has no memory for the other edges.
 class EdgeDroppingDevice final : public DeviceDecorator {
  public:
-  /// Drops the edge number `edge`, counted from 0 over all calls of add_node.
+  /// Drops the edge number `edge`, counted from 0 over all calls of add_node and add_captured.
   EdgeDroppingDevice(std::shared_ptr<DeviceApi> inner, std::uint64_t edge) noexcept
       : DeviceDecorator(std::move(inner)), edge_(edge) {}
 
   DeviceStatus add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
                         NodeHandle& handle) noexcept override;
+  DeviceStatus add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                            std::vector<NodeHandle>& last) noexcept override;
   /// Edges that were given so far, the dropped one among them.
   [[nodiscard]] std::uint64_t edges() const noexcept { return edges_.load(); }
 
  private:
+  [[nodiscard]] std::vector<Edge> kept(std::span<const Edge> edges);
+
   const std::uint64_t edge_;
   std::atomic<std::uint64_t> edges_{0};
 };

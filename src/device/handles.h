@@ -26,6 +26,8 @@ class UniqueHandle {
   }
 
   [[nodiscard]] Handle get() const noexcept { return handle_; }
+  /// The device of a handle that is not empty.
+  [[nodiscard]] DeviceApi& api() const noexcept { return *api_; }
   /// Hands the object to the caller.
   [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, Handle::none); }
 

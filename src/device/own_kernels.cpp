@@ -50,6 +50,7 @@ KernelSpec spec(std::string_view symbol, std::uint32_t threads, std::vector<Para
           .symbol = std::string(symbol),
           .block = {threads, 1, 1},
           .parameters = std::move(parameters),
+          .programmatic = true,
           .host = std::move(host)};
 }
 

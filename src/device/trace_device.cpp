@@ -134,6 +134,8 @@ std::string TracingDevice::describe_launch(const KernelNode& node) const {
   if (found == kernels_.end()) return "kernel unknown";
   std::string text = fmt::format("kernel {} grid {} block {} shared {} (", found->second.symbol,
                                  weft::describe(node.grid), weft::describe(node.block), node.dynamic_shared_bytes);
+  if (node.cluster != Dim3{}) text.insert(text.size() - 1, fmt::format("cluster {} ", weft::describe(node.cluster)));
+  if (node.cooperative) text.insert(text.size() - 1, "cooperative ");
   for (std::size_t i = 0; i < found->second.compiled.parameters.size(); ++i) {
     text += (i == 0 ? "" : ", ") + describe_parameter(node, found->second, i);
   }
@@ -216,8 +218,8 @@ DeviceStatus TracingDevice::copy(StreamHandle stream, const CopyNode& node) noex
 
 // --- Code ----------------------------------------------------------------------------------------
 
-DeviceStatus TracingDevice::load(const CodeImage& image, ModuleHandle& module) noexcept {
-  const DeviceStatus status = DeviceDecorator::load(image, module);
+DeviceStatus TracingDevice::load(const CodeImage& image, ModuleHandle& module, std::string* log) noexcept {
+  const DeviceStatus status = DeviceDecorator::load(image, module, log);
   const std::lock_guard lock(mutex_);
   const std::string result = status.ok() ? fmt::format("module {}", modules_.add(module)) : "";
   write(Verb::load, fmt::format("\"{}\"", image.label), status, result);
@@ -251,16 +253,18 @@ DeviceStatus TracingDevice::create_graph(GraphHandle& graph) noexcept {
   return status;
 }
 
+std::string TracingDevice::describe(const NodeOrdinals& nodes, std::span<const Edge> edges) {
+  std::string text = edges.empty() ? "" : " after";
+  for (const Edge& edge : edges) text += fmt::format(" {}{}", nodes.of(edge.from), edge.programmatic ? "p" : "");
+  return text;
+}
+
 DeviceStatus TracingDevice::add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
                                      NodeHandle& handle) noexcept {
   const DeviceStatus status = DeviceDecorator::add_node(graph, node, edges, handle);
   const std::lock_guard lock(mutex_);
   NodeOrdinals& nodes = graph_nodes_[graph];
-  std::string arguments = fmt::format("{} {}", name(graph), describe(node));
-  if (!edges.empty()) arguments += " after";
-  for (const Edge& edge : edges) {
-    arguments += fmt::format(" {}{}", nodes.of(edge.from), edge.programmatic ? "p" : "");
-  }
+  std::string arguments = fmt::format("{} {}{}", name(graph), describe(node), describe(nodes, edges));
   write(Verb::add_node, std::move(arguments), status, status.ok() ? fmt::format("node {}", nodes.add(handle)) : "");
   return status;
 }
@@ -279,6 +283,34 @@ DeviceStatus TracingDevice::destroy_graph(GraphHandle graph) noexcept {
     if (status.ok()) graph_nodes_.erase(graph);
     return status;
   });
+}
+
+DeviceStatus TracingDevice::capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept {
+  const DeviceStatus status = DeviceDecorator::capture(request, stream, graph);
+  const std::lock_guard lock(mutex_);
+  std::string arguments = fmt::format("{} \"{}\"", name(stream), request.name);
+  for (const DeviceAddress address : request.addresses) arguments += " " + describe(address);
+  std::string result;
+  if (status.ok()) {
+    result = fmt::format("graph {}", graphs_.add(graph));
+    graph_nodes_[graph] = {};
+  }
+  write(Verb::capture, std::move(arguments), status, result);
+  return status;
+}
+
+DeviceStatus TracingDevice::add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                                         std::vector<NodeHandle>& last) noexcept {
+  const DeviceStatus status = DeviceDecorator::add_captured(graph, captured, edges, last);
+  const std::lock_guard lock(mutex_);
+  NodeOrdinals& nodes = graph_nodes_[graph];
+  std::string arguments = fmt::format("{} {}{}", name(graph), name(captured), describe(nodes, edges));
+  std::string result = status.ok() ? "nodes" : "";
+  if (status.ok()) {
+    for (const NodeHandle node : last) result += fmt::format(" {}", nodes.add(node));
+  }
+  write(Verb::add_captured, std::move(arguments), status, result);
+  return status;
 }
 
 DeviceStatus TracingDevice::instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,7 +33,7 @@ class TracingDevice final : public DeviceDecorator {
   DeviceStatus free_pinned(std::byte* host) noexcept override;
   DeviceStatus fill(StreamHandle stream, const FillNode& node) noexcept override;
   DeviceStatus copy(StreamHandle stream, const CopyNode& node) noexcept override;
-  DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept override;
+  DeviceStatus load(const CodeImage& image, ModuleHandle& module, std::string* log) noexcept override;
   DeviceStatus unload(ModuleHandle module) noexcept override;
   DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                            CompiledKernel& compiled) noexcept override;
@@ -41,6 +42,9 @@ class TracingDevice final : public DeviceDecorator {
                         NodeHandle& handle) noexcept override;
   DeviceStatus set_node(GraphHandle graph, NodeHandle handle, const Node& node) noexcept override;
   DeviceStatus destroy_graph(GraphHandle graph) noexcept override;
+  DeviceStatus capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept override;
+  DeviceStatus add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                            std::vector<NodeHandle>& last) noexcept override;
   DeviceStatus instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept override;
   DeviceStatus set_executable_node(ExecutableHandle executable, NodeHandle handle, const Node& node) noexcept override;
   DeviceStatus upload(ExecutableHandle executable, StreamHandle stream) noexcept override;
@@ -82,6 +86,8 @@ class TracingDevice final : public DeviceDecorator {
   };
   using NodeOrdinals = Ordinals<NodeHandle>;
 
+  /// The nodes that edges come from, as the end of a line.
+  [[nodiscard]] static std::string describe(const NodeOrdinals& nodes, std::span<const Edge> edges);
   /// Writes down a call on two objects, which it leaves as they are.
   template <class First, class Second>
   DeviceStatus traced_pair(Verb verb, First first, Second second, DeviceStatus status);

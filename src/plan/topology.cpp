@@ -58,6 +58,15 @@ std::string joined_reasons(const Topology& topology, const TopologyEdge& edge, s
   return text;
 }
 
+std::string late_text(const std::vector<LateParameter>& parameters) {
+  std::string text;
+  for (const LateParameter& late : parameters) {
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} {}", late.index, quoted_label(late.label));
+  }
+  return text;
+}
+
 std::string detail_text(const TopologyNode& node) {
   return std::visit(
       Overloaded{[](const FillDetail& fill) { return fmt::format("{} bytes value 0x{:02X}", fill.bytes, fill.value); },
@@ -66,6 +75,15 @@ std::string detail_text(const TopologyNode& node) {
                    std::string text = fmt::format("{} grid({}) block({})", escaped_label(kernel.symbol),
                                                   fmt::join(kernel.grid, ","), fmt::join(kernel.block, ","));
                    if (kernel.shared_bytes != 0) text += fmt::format(" shared({})", kernel.shared_bytes);
+                   if (kernel.cluster != KernelDetail{}.cluster)
+                     text += fmt::format(" cluster({})", fmt::join(kernel.cluster, ","));
+                   if (kernel.cooperative) text += " cooperative";
+                   if (!kernel.late.empty()) text += fmt::format(" late({})", late_text(kernel.late));
+                   return text;
+                 },
+                 [](const CapturedDetail& captured) {
+                   std::string text = fmt::format("call {}", quoted_label(captured.name));
+                   if (captured.workspace_bytes != 0) text += fmt::format(" workspace({})", captured.workspace_bytes);
                    return text;
                  }},
       node.detail);
@@ -78,9 +96,11 @@ std::string node_text(const TopologyNode& node, std::size_t id) {
 }
 
 std::string graph_text(const Topology& topology) {
-  std::string text = fmt::format("graph {}: {}, {}, {}, {}", quoted_label(topology.title),
+  const std::size_t calls = topology.count(NodeKind::captured);
+  std::string text = fmt::format("graph {}: {}, {}, {}{}, {}", quoted_label(topology.title),
                                  counted(topology.count(NodeKind::fill), "fill", "fills"),
                                  counted(topology.count(NodeKind::dispatch), "dispatch", "dispatches"),
+                                 calls == 0 ? "" : counted(calls, "captured call, ", "captured calls, "),
                                  counted(topology.count(NodeKind::own), "own node", "own nodes"),
                                  counted(topology.edges.size(), "edge", "edges"));
   if (topology.redundant_edges != 0) text += fmt::format(" of which {} may be redundant", topology.redundant_edges);
@@ -104,7 +124,9 @@ Json reason_json(const Topology& topology, const Reason& reason) {
 Json edge_json(const Topology& topology, const TopologyEdge& edge) {
   Json reasons = Json::array();
   for (const Reason& reason : edge.reasons) reasons.push_back(reason_json(topology, reason));
-  return {{"from", edge.from}, {"to", edge.to}, {"reasons", std::move(reasons)}};
+  Json json{{"from", edge.from}, {"to", edge.to}, {"reasons", std::move(reasons)}};
+  if (edge.programmatic) json["programmatic"] = true;
+  return json;
 }
 
 Json use_json(const Topology& topology, const ByteUse& use) {
@@ -129,6 +151,13 @@ Json node_json(const Topology& topology, std::size_t id) {
                                             {"grid", kernel.grid},
                                             {"block", kernel.block},
                                             {"shared_bytes", kernel.shared_bytes}};
+                          if (kernel.cluster != KernelDetail{}.cluster) json["kernel"]["cluster"] = kernel.cluster;
+                          if (kernel.cooperative) json["kernel"]["cooperative"] = true;
+                          for (const LateParameter& late : kernel.late)
+                            json["kernel"]["late"].push_back({{"parameter", late.index}, {"label", late.label}});
+                        },
+                        [&](const CapturedDetail& captured) {
+                          json["captured"] = {{"name", captured.name}, {"workspace_bytes", captured.workspace_bytes}};
                         }},
              node.detail);
   json["uses"] = Json::array();
@@ -150,6 +179,8 @@ std::string_view to_string(NodeKind kind) noexcept {
       return "fill";
     case NodeKind::dispatch:
       return "dispatch";
+    case NodeKind::captured:
+      return "captured";
     case NodeKind::own:
       return "own";
   }
@@ -186,6 +217,8 @@ std::string_view to_string(AllocationKind kind) noexcept {
       return "output";
     case AllocationKind::state:
       return "state";
+    case AllocationKind::late:
+      return "late";
     case AllocationKind::external:
       return "external";
     case AllocationKind::own:
@@ -214,7 +247,7 @@ std::string to_text(const Topology& topology) {
     text += node_text(topology.nodes[id], id);
     std::string_view separator = " <- ";
     for (; edge != edges.end() && (*edge)->to == id; ++edge) {
-      text += fmt::format("{}n{}", separator, (*edge)->from);
+      text += fmt::format("{}{}n{}", separator, (*edge)->programmatic ? "~" : "", (*edge)->from);
       if (!(*edge)->reasons.empty()) text += fmt::format(" [{}]", joined_reasons(topology, **edge, "; "));
       separator = ", ";
     }
@@ -232,19 +265,21 @@ std::string to_dot(const Topology& topology) {
                         node.kind == NodeKind::own ? " style=dashed" : "");
   }
   for (const TopologyEdge* edge : sorted_edges(topology)) {
-    text += fmt::format("  n{} -> n{} [label=\"{}\"];\n", edge->from, edge->to,
-                        dot_escaped(joined_reasons(topology, *edge, "\n")));
+    text += fmt::format("  n{} -> n{} [label=\"{}\"{}];\n", edge->from, edge->to,
+                        dot_escaped(joined_reasons(topology, *edge, "\n")), edge->programmatic ? " style=dashed" : "");
   }
   return text + "}\n";
 }
 
 std::string to_json(const Topology& topology) {
   Json json{{"title", topology.title}, {"order", to_string(topology.order)}, {"slots", topology.slots}};
-  json["counts"] = {{"fills", topology.count(NodeKind::fill)},
-                    {"dispatches", topology.count(NodeKind::dispatch)},
-                    {"own", topology.count(NodeKind::own)},
-                    {"edges", topology.edges.size()},
-                    {"redundant_edges", topology.redundant_edges}};
+  Json& counts = json["counts"];
+  counts["fills"] = topology.count(NodeKind::fill);
+  counts["dispatches"] = topology.count(NodeKind::dispatch);
+  if (const std::size_t calls = topology.count(NodeKind::captured); calls != 0) counts["captured"] = calls;
+  counts["own"] = topology.count(NodeKind::own);
+  counts["edges"] = topology.edges.size();
+  counts["redundant_edges"] = topology.redundant_edges;
   json["memory"] = {{"requested_bytes", topology.requested_bytes}, {"reserved_bytes", topology.reserved_bytes}};
   json["allocations"] = Json::array();
   for (std::size_t id = 0; id < topology.allocations.size(); ++id) {

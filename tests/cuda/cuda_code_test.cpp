@@ -2,6 +2,7 @@
 #include "cuda/gpu.h"
 #include "device/seam.h"
 #include "loaded_kernel.h"
+#include <weft/triton.h>
 
 #include <fstream>
 #include <iterator>
@@ -96,8 +97,7 @@ TEST_CASE("A Triton cubin tells its pointers and runs with null scratch", "[cuda
   using enum CompiledKernel::ParameterLayout::Kind;
   if (open_device(Device::cuda())->limits().compute_capability / 10 != 9) return;  // The cubin is for sm_90.
   Seam seam(open_device(Device::cuda()));
-  const std::string image = read_image("triton/axpy.cubin");
-  const SeamKernel axpy = seam.kernel({.image = image_of(image), .symbol = "axpy", .block = {128, 1, 1}});
+  const SeamKernel axpy = seam.kernel(triton::kernel(WEFT_TEST_DATA "/triton/axpy.json", {}));
   CHECK(kinds_of(axpy.compiled) == std::vector{pointer, pointer, pointer, value, value, pointer, pointer});
 
   constexpr std::int32_t kCount = 300;  // More than the 256 elements of one program.
@@ -121,15 +121,16 @@ TEST_CASE("A Triton cubin tells its pointers and runs with null scratch", "[cuda
 TEST_CASE("A Triton cubin's parameters are held against the spec", "[cuda][cuda-only]") {
   const std::shared_ptr<DeviceApi> api = open_device(Device::cuda());
   if (api->limits().compute_capability / 10 != 9) return;
-  const std::string image = read_image("triton/axpy.cubin");
   const Parameter binding{.kind = ParameterKind::binding, .size = 8, .element_size = 4};
   const auto scalar = [](std::uint32_t size) { return Parameter{.size = size}; };
-  const KernelSpec good{.image = image_of(image),
-                        .symbol = "axpy",
-                        .block = {128, 1, 1},
-                        .parameters = {binding, binding, binding, scalar(4), scalar(4), scalar(8), scalar(8)}};
+  const KernelSpec good = triton::kernel(WEFT_TEST_DATA "/triton/axpy.json",
+                                         {.parameters = {binding, binding, binding, scalar(4), scalar(4)}});
   const auto load = [&](const KernelSpec& spec) { return load_kernel(*api, load_module(api, spec.image), spec); };
-  CHECK(takes_null_only(*load(good), 5));
+  CHECK(load(good)->compiled.parameters.size() == 7);
+  KernelSpec shown = good;  // The two hidden pointers as the scalars that they would otherwise be.
+  shown.hidden_pointers = 0;
+  shown.parameters.insert(shown.parameters.end(), {scalar(8), scalar(8)});
+  CHECK(takes_null_only(*load(shown), 5));
   KernelSpec bad = good;
   bad.parameters[2] = {.kind = ParameterKind::index, .size = 8, .name = "o"};
   const Error error = refusal([&] { static_cast<void>(load(bad)); });

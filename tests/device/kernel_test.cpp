@@ -110,4 +110,55 @@ TEST_CASE("The host layout takes sizes and bounds from the host reference", "[de
   CHECK(layout.static_shared_bytes == 64);
 }
 
+TEST_CASE("The blocks that a device holds at once follow its threads and its shared memory", "[device]") {
+  Seam seam(open_test_device());
+  const SeamKernel kernel = seam.kernel(increment_spec());
+  const std::uint64_t multiprocessors = seam->limits().multiprocessors;
+  const auto resident = [&](Dim3 block, std::uint32_t shared, Dim3 cluster) {
+    std::uint64_t blocks = 0;
+    REQUIRE(seam->max_resident_blocks({.kernel = kernel.handle,
+                                       .grid = cluster,
+                                       .block = block,
+                                       .dynamic_shared_bytes = shared,
+                                       .parameters = {},
+                                       .cluster = cluster},
+                                      blocks)
+                .ok());
+    return blocks;
+  };
+  CHECK(resident({1024, 1, 1}, 0, {}) >= multiprocessors);
+  CHECK(resident({1024, 1, 1}, 0, {}) < resident({32, 1, 1}, 0, {}));
+  CHECK(resident({32, 1, 1}, seam->limits().max_shared_bytes, {}) == multiprocessors);
+  if (seam->limits().compute_capability < 90) return;
+  const std::uint64_t in_clusters = resident({32, 1, 1}, 0, {4, 1, 1});
+  CHECK(in_clusters > 0);
+  CHECK(in_clusters % 4 == 0);
+}
+
+TEST_CASE("A node whose grid is not made of whole clusters is refused", "[device][host-only]") {
+  Seam seam(open_test_device());
+  KernelNode node = seam.kernel(increment_spec()).node({6, 4, 2}, seam.memory(4), std::uint32_t{1});
+  node.cluster = {3, 2, 1};
+  CHECK(seam.try_add(node).ok());
+  for (const Dim3 cluster : {Dim3{4, 1, 1}, Dim3{1, 3, 1}, Dim3{1, 1, 4}, Dim3{0, 1, 1}}) {
+    node.cluster = cluster;
+    CHECK(seam.try_add(node).code == StatusCode::invalid);
+  }
+}
+
+TEST_CASE("A node keeps its cluster and its cooperation when it is set", "[device][host-only]") {
+  Seam seam(open_test_device());
+  KernelNode node = seam.kernel(increment_spec()).node({4}, seam.memory(4), std::uint32_t{1});
+  node.cluster = {2, 1, 1};
+  const UniqueGraph graph = seam.graph();
+  const NodeHandle handle = seam.add(graph, node);
+  node.grid.x = 8;
+  CHECK(seam->set_node(graph.get(), handle, node).ok());
+  node.cooperative = true;
+  CHECK(seam->set_node(graph.get(), handle, node).code == StatusCode::invalid);
+  node.cooperative = false;
+  node.cluster = {};
+  CHECK(seam->set_node(graph.get(), handle, node).code == StatusCode::invalid);
+}
+
 }  // namespace weft::test

@@ -65,6 +65,8 @@ struct BusyDevice {
     ModuleHandle other_module{};
     KernelHandle other_kernel{};
     CompiledKernel other_compiled;
+    GlobalVariable variable;
+    std::uint64_t blocks = 0;
     GraphHandle other_graph{};
     NodeHandle other_node{};
     ExecutableHandle other_executable{};
@@ -83,7 +85,9 @@ struct BusyDevice {
             {"copy", device.copy(stream, copy)},
             {"load", device.load(own::fill_spec().image, other_module)},
             {"find_kernel", device.find_kernel(module, slow_copy_spec(), other_kernel, other_compiled)},
+            {"find_global", device.find_global(module, "none", variable)},
             {"raise_dynamic_shared", device.raise_dynamic_shared(kernel, 1024)},
+            {"max_resident_blocks", device.max_resident_blocks({kernel, {1, 1, 1}, {1, 1, 1}, 0, {}}, blocks)},
             {"create_graph", device.create_graph(other_graph)},
             {"add_node", device.add_node(graph, fill, {}, other_node)},
             {"set_node", device.set_node(graph, node, fill)},

@@ -108,4 +108,22 @@ TEST_CASE("A trace shows pageable memory as host", "[device]") {
   CHECK(tracing->lines().back() == "copy stream 1 m1+0 from host bytes 8");
 }
 
+TEST_CASE("A trace names a cluster and cooperation where a launch has them", "[device]") {
+  const auto tracing = std::make_shared<TracingDevice>(open_test_device());
+  Seam seam(tracing);
+  KernelNode node = seam.kernel(increment_spec()).node({4}, seam.memory(4), std::uint32_t{1});
+  const UniqueGraph graph = seam.graph();
+  const auto line_of = [&] {
+    seam.add(graph, node);
+    return tracing->lines().back();
+  };
+  CHECK(contains(line_of(), "block 1,1,1 shared 0 (m1+0"));
+  node.cooperative = true;
+  CHECK(contains(line_of(), "block 1,1,1 shared 0 cooperative (m1+0"));
+  if (seam->limits().compute_capability < 90) return;
+  node.cooperative = false;
+  node.cluster = {2, 1, 1};
+  CHECK(contains(line_of(), "block 1,1,1 shared 0 cluster 2,1,1 (m1+0"));
+}
+
 }  // namespace weft::test

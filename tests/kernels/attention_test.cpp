@@ -24,7 +24,7 @@ struct Size {
   std::uint32_t head_size;
 };
 
-/// As many sequences as there are lengths. Tokens beyond them, and the bias of k, are NaN: nothing reads them.
+/// As many sequences as there are lengths. Tokens beyond them, and the bias of k, are NaN: neither has an influence.
 template <class T>
 class AttentionProblem {
  public:

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "catch.h"
-#include "float16.h"
 #include "kernels/guarded_buffer.h"
+#include <weft/float16.h>
 #include <weft/tensor.h>
 
 #include <cmath>
@@ -25,16 +25,25 @@ template <class T>
   return std::is_same_v<T, f16> ? 2e-3 : 1e-2;
 }
 
+template <class... T, class Body>
+void for_each_of(Body& body) {
+  const auto run = [&]<class U>() {
+    INFO("dtype " << to_string(DTypeOf<U>::value));
+    body.template operator()<U>();
+  };
+  (run.template operator()<T>(), ...);
+}
+
 /// Calls `body.operator()<T>()` for each.
 template <class Body>
 void for_each_float(Body&& body) {
-  const auto run = [&]<class T>() {
-    INFO("dtype " << to_string(DTypeOf<T>::value));
-    body.template operator()<T>();
-  };
-  run.template operator()<float>();
-  run.template operator()<f16>();
-  run.template operator()<bf16>();
+  for_each_of<float, f16, bf16>(body);
+}
+
+/// The same for the types that tensor cores multiply.
+template <class Body>
+void for_each_half(Body&& body) {
+  for_each_of<f16, bf16>(body);
 }
 
 /// `count` uniform numbers in [-range, range), rounded to T.

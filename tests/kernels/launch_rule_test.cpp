@@ -95,6 +95,28 @@ TEST_CASE("Attention takes a block for each tile of queries of each head of each
         grid(67108864, 65535, 65535));
 }
 
+TEST_CASE("A skinny linear layer takes the smallest tiles that leave room for the blocks of the next kernel",
+          "[kernels]") {
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const KernelSpec& spec : {kernels::linear_skinny_spec(dtype), kernels::linear_skinny_gelu_spec(dtype)}) {
+      INFO(spec.symbol);
+      CHECK(grid_of(spec, {1, 1}) == grid(1, 1));
+      CHECK(grid_of(spec, {16, 1056}) == grid(1, 132));  // tiles of 16 x 8
+      CHECK(grid_of(spec, {17, 384}) == grid(2, 48));
+      CHECK(grid_of(spec, {16, 1057}) == grid(1, 67));  // 32 x 16
+      CHECK(grid_of(spec, {32, 8192}) == grid(1, 512));
+      CHECK(grid_of(spec, {33, 2112}) == grid(2, 132));
+      CHECK(grid_of(spec, {33, 2113}) == grid(1, 67));  // 64 x 32
+      CHECK(grid_of(spec, {128, 1057}) == grid(2, 34));
+      CHECK(grid_of(spec, {kMaxU32, kMaxU32}) == grid(67108864, 65535));
+    }
+  }
+  CHECK(refusal_of(kernels::linear_skinny_spec(DType::f16), {0, 16}) ==
+        "Workload word 0 (rows) is 0, and the launch rule of \"linear_skinny\" takes 1 to 4294967295.");
+  CHECK(refusal_of(kernels::linear_skinny_gelu_spec(DType::f16), {16, kMaxU32 + 1}) ==
+        "Workload word 1 (out) is 4294967296, and the launch rule of \"linear_skinny_gelu\" takes 1 to 4294967295.");
+}
+
 TEST_CASE("A head size that the attention kernel is too small for is refused", "[kernels]") {
   CHECK(refusal_of(kernels::attention_spec(DType::f16, 32), {1, 16, 12, 33}) ==
         "Workload word 3 (head_size) is 33, and the launch rule of \"attention_32\" takes 1 to 32.");

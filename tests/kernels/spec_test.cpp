@@ -23,6 +23,9 @@ std::vector<KernelSpec> shipped_kernels() {
                                kernels::attention_spec(dtype, 32), kernels::attention_spec(dtype, 64),
                                kernels::attention_spec(dtype, 128), kernels::mean_pool_spec(dtype)});
   }
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    specs.insert(specs.end(), {kernels::linear_skinny_spec(dtype), kernels::linear_skinny_gelu_spec(dtype)});
+  }
   return specs;
 }
 
@@ -55,6 +58,8 @@ TEST_CASE("A typed kernel of each element type makes the spec of its dtype", "[k
   CHECK(kernels::gelu<f16>.make().symbol == "weft_gelu_f16");
   CHECK(kernels::gelu<bf16>.make().symbol == "weft_gelu_bf16");
   CHECK(kernels::attention<bf16, 128>.make().symbol == "weft_attention_128_bf16");
+  CHECK(kernels::linear_skinny<f16>.make().symbol == "weft_linear_skinny_f16");
+  CHECK(kernels::linear_skinny_gelu<bf16>.make().symbol == "weft_linear_skinny_gelu_bf16");
   CHECK(kernels::gelu<f16>.make().parameters[0].element_size == 2);
   CHECK(kernels::mean_pool<f16>.make().parameters[2].element_size == 4);
 }
@@ -63,6 +68,9 @@ TEST_CASE("An element type without a kernel is refused", "[kernels]") {
   const Error error = refusal([] { static_cast<void>(kernels::layer_norm_spec(DType::f64)); });
   CHECK(error.code() == ErrorCode::invalid);
   CHECK(error.sentence() == "There is no kernel \"layer_norm\" for f64, but for f32, f16 and bf16.");
+  const Error half = refusal([] { static_cast<void>(kernels::linear_skinny_gelu_spec(DType::f32)); });
+  CHECK(half.code() == ErrorCode::invalid);
+  CHECK(half.sentence() == "There is no kernel \"linear_skinny_gelu\" for f32, but for f16 and bf16.");
 }
 
 TEST_CASE("The attention kernel is the smallest that takes the head size", "[kernels]") {

@@ -289,16 +289,6 @@ TEST_CASE("Other code at the address of an unloaded image is code of its own", "
   for (const std::uint32_t value : {6u, 7u, 6u}) CHECK(result(session, value) == value);
 }
 
-TEST_CASE("A spec that asks for clusters is unsupported", "[model]") {
-  ModelSession session(test_device());
-  KernelSpec spec = increment_spec();
-  spec.cluster = {2, 1, 1};
-  const Error error = refusal([&] { static_cast<void>(session.load(spec)); });
-  CHECK(error.code() == ErrorCode::unsupported);
-  CHECK(error.sentence() == "The spec asks for clusters of (2,1,1) blocks; weft launches none.");
-  CHECK(error.contexts() == std::vector<std::string>{"loading kernel \"increment\""});
-}
-
 TEST_CASE("A symbol that its image lacks is refused by name", "[model][cuda-only]") {
   ModelSession session(test_device());
   KernelSpec spec = increment_spec();

@@ -51,7 +51,8 @@ SlotStatistics numbered(std::uint64_t unit) {
           .unhealthy = 5 * unit,
           .runs = {.submitted = 6 * unit, .completed = 7 * unit, .failed = 8 * unit, .cancelled = 9 * unit},
           .copies = {.up_bytes = 10 * unit, .device_bytes = 11 * unit, .down_bytes = 12 * unit},
-          .empty_acquires = 13 * unit};
+          .empty_acquires = 13 * unit,
+          .patched_nodes = 14 * unit};
 }
 
 }  // namespace
@@ -119,7 +120,8 @@ TEST_CASE("Statistics are written as JSON by the names of their fields", "[runti
                        {"unhealthy", 5000},
                        {"runs", {{"submitted", 6000}, {"completed", 7000}, {"failed", 8000}, {"cancelled", 9000}}},
                        {"copies", {{"up_bytes", 10000}, {"device_bytes", 11000}, {"down_bytes", 12000}}},
-                       {"empty_acquires", 13000}});
+                       {"empty_acquires", 13000},
+                       {"patched_nodes", 14000}});
 }
 
 TEST_CASE("Copies outside graphs are counted by where they come from and go to", "[runtime][R38]") {

@@ -27,6 +27,15 @@ std::string text_of(const DispatchOperation& dispatch) {
   for (const std::byte byte : dispatch.parameters) text += fmt::format(" {:02x}", static_cast<unsigned>(byte));
   for (const PointerSlot& pointer : dispatch.pointers)
     text += fmt::format(" {}->{}", pointer.block_offset, text_of(pointer.target));
+  for (const LateScalarSlot& late : dispatch.late)
+    text += fmt::format(" {}->late {}", late.block_offset, late.scalar->id.index);
+  return text;
+}
+
+std::string text_of(const CapturedOperation& captured) {
+  std::string text = fmt::format("call {}", captured.id);
+  for (const Location& place : captured.bindings) text += ' ' + text_of(place);
+  if (captured.workspace) text += " workspace " + text_of(*captured.workspace);
   return text;
 }
 
@@ -39,7 +48,8 @@ std::string text_of(const Operation& operation) {
                  [](const CopyOperation& copy) {
                    return fmt::format("copy {} {} {}", text_of(copy.destination), text_of(copy.source), copy.bytes);
                  },
-                 [](const DispatchOperation& dispatch) { return text_of(dispatch); }},
+                 [](const DispatchOperation& dispatch) { return text_of(dispatch); },
+                 [](const CapturedOperation& captured) { return text_of(captured); }},
       operation.action);
   for (const ByteUse& use : operation.uses.uses)
     text += fmt::format(" {} {}[{},{})", to_string(use.access), use.allocation, use.begin, use.end);
@@ -48,9 +58,10 @@ std::string text_of(const Operation& operation) {
 }
 
 std::string text_of(const Allocation& allocation) {
-  return fmt::format("allocation \"{}\" {} {} weight {} memory {} users {}", allocation.label, allocation.bytes,
+  return fmt::format("allocation \"{}\" {} {} weight {} memory {} users {} late {}", allocation.label, allocation.bytes,
                      to_string(allocation.placement), static_cast<const void*>(allocation.weight.get()),
-                     static_cast<const void*>(allocation.memory.get()), allocation.users);
+                     static_cast<const void*>(allocation.memory.get()), allocation.users,
+                     static_cast<const void*>(allocation.late.get()));
 }
 
 }  // namespace

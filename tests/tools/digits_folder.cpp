@@ -1,42 +1,13 @@
 #include "tools/digits_folder.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
-#include <cstring>
-#include <fstream>
+#include <cstdint>
 #include <random>
-#include <span>
-#include <stdexcept>
 #include <utility>
 
 namespace weft::test {
 
 namespace {
-
-template <class T>
-FileTensor make(std::string name, std::string dtype, std::vector<std::size_t> shape, const std::vector<T>& values) {
-  const auto bytes = std::as_bytes(std::span(values));
-  return {std::move(name), std::move(dtype), std::move(shape), {bytes.begin(), bytes.end()}};
-}
-
-void write_file(const std::filesystem::path& path, const std::vector<FileTensor>& tensors) {
-  nlohmann::json header = nlohmann::json::object();
-  std::vector<std::byte> data;
-  for (const FileTensor& tensor : tensors) {
-    const std::size_t begin = data.size();
-    data.insert(data.end(), tensor.bytes.begin(), tensor.bytes.end());
-    header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
-  }
-  const std::string text = header.dump();
-  const std::uint64_t length = text.size();
-  std::ofstream file(path, std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&length), sizeof(length));
-  file << text;
-  file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
-  file.close();
-  if (!file) throw std::runtime_error("Cannot write " + path.string());
-}
 
 std::vector<float> random_floats(std::mt19937& generator, std::size_t count) {
   std::uniform_real_distribution<float> uniform(-1, 1);
@@ -56,14 +27,6 @@ std::vector<double> linear(const std::vector<double>& x, const std::vector<float
 }
 
 }  // namespace
-
-FileTensor file_tensor(std::string name, std::vector<std::size_t> shape, const std::vector<float>& values) {
-  return make(std::move(name), "F32", std::move(shape), values);
-}
-
-FileTensor file_tensor(std::string name, std::vector<std::size_t> shape, const std::vector<std::int32_t>& values) {
-  return make(std::move(name), "I32", std::move(shape), values);
-}
 
 DigitsFolder::DigitsFolder(const std::array<std::size_t, 4>& widths, std::size_t rows) {
   std::mt19937 generator(1);
@@ -92,15 +55,9 @@ DigitsFolder::DigitsFolder(const std::array<std::size_t, 4>& widths, std::size_t
 }
 
 std::string DigitsFolder::write() const {
-  write_file(folder_.path() / "digits.safetensors", model_);
-  write_file(folder_.path() / "digits_test.safetensors", tests_);
+  write_tensors(folder_.path() / "digits.safetensors", model_);
+  write_tensors(folder_.path() / "digits_test.safetensors", tests_);
   return folder_.path().string();
-}
-
-FileTensor& DigitsFolder::find(std::vector<FileTensor>& tensors, const std::string& name) {
-  const auto found = std::ranges::find(tensors, name, &FileTensor::name);
-  if (found == tensors.end()) throw std::runtime_error("There is no tensor " + name + ".");
-  return *found;
 }
 
 }  // namespace weft::test

@@ -19,6 +19,7 @@ namespace {
 
 std::string path_of(std::string_view name) {
   if (name == "weft-digits") return WEFT_DIGITS_PROGRAM;
+  if (name == "weft-encoder") return WEFT_ENCODER_PROGRAM;
   if (name == "weft-inspect") return WEFT_INSPECT_PROGRAM;
   if (name == "weft-serve-example") return WEFT_SERVE_EXAMPLE_PROGRAM;
   if (name == "weft-bench") return WEFT_BENCH_PROGRAM;

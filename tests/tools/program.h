@@ -31,7 +31,8 @@ struct ProgramResult {
   [[nodiscard]] std::string last_line() const;
 };
 
-/// Runs one of this build's programs: "weft-digits", "weft-inspect", "weft-serve-example" or "weft-bench".
+/// Runs one of this build's programs: "weft-digits", "weft-encoder", "weft-inspect", "weft-serve-example" or
+/// "weft-bench".
 [[nodiscard]] ProgramResult run_program(std::string_view name, const std::vector<std::string>& arguments);
 
 /// One of this build's programs while it runs; killed with the object, and after two minutes whatever comes.

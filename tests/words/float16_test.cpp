@@ -1,6 +1,5 @@
-#include "float16.h"
-
 #include "catch.h"
+#include <weft/float16.h>
 
 #include <cmath>
 #include <cstddef>

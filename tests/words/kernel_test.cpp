@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -28,6 +29,17 @@ TEST_CASE("A host reference reads pointers and scalars by position", "[words][ke
   const weft::HostLaunch launch{.parameters = parameters};
   CHECK(launch.get<const float*>(0)[1] == 2.5f);
   CHECK(launch.get<std::uint32_t>(1) == 2);
+}
+
+TEST_CASE("A variable of an image is set to the bytes of a value", "[words][kernel]") {
+  struct Table {
+    std::uint16_t values[2] = {0x0102, 0x0304};
+  };
+  const weft::ModuleGlobal global = weft::module_global("table", Table{});
+  CHECK(global.name == "table");
+  CHECK(global.bytes == std::vector<std::byte>{std::byte{2}, std::byte{1}, std::byte{4}, std::byte{3}});
+  CHECK(global == weft::module_global("table", Table{}));
+  CHECK_FALSE(global == weft::module_global("table", std::uint32_t{0}));
 }
 
 }  // namespace

@@ -30,6 +30,11 @@ static_assert(kCallable<Floats&, const Floats&, float, std::uint32_t>);
 static_assert(kCallable<Floats, Floats&, const float&, const std::uint32_t>);
 static_assert(std::invocable<const Scale&, weft::Workload, Floats&, Floats&, float, std::uint32_t>);
 // Arity.
+static_assert(kCallable<Floats&, Floats&, weft::LateScalar<float>&, const weft::LateScalar<std::uint32_t>>);
+static_assert(!kCallable<Floats&, Floats&, weft::LateScalar<double>, std::uint32_t>);
+static_assert(!kCallable<Floats&, Floats&, float, weft::LateScalar<std::int32_t>>);
+static_assert(!kCallable<weft::LateScalar<float>, Floats&, float, std::uint32_t>);
+
 static_assert(!kCallable<Floats&, Floats&, float>);
 static_assert(!kCallable<Floats&, Floats&, float, std::uint32_t, std::uint32_t>);
 static_assert(!kCallable<>);

@@ -3,6 +3,12 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(TARGETS weft weft_dependencies EXPORT weft)
+foreach(optional weft_cublas weft_nvrtc)
+  if(TARGET ${optional})
+    install(TARGETS ${optional} EXPORT ${optional})
+    install(EXPORT ${optional} NAMESPACE weft:: FILE ${optional}Targets.cmake DESTINATION ${package_dir})
+  endif()
+endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
 install(EXPORT weft NAMESPACE weft:: FILE weftTargets.cmake DESTINATION ${package_dir})
 
@@ -15,7 +21,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/NOTICE DESTINA
 
 # The programs find a shared weft where it stands beside them.
 file(RELATIVE_PATH library_dir ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-foreach(program weft-digits weft-inspect weft-bench)
+foreach(program weft-digits weft-encoder weft-inspect weft-bench)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH $ORIGIN/${library_dir})
     install(TARGETS ${program})

@@ -3,8 +3,10 @@
 #include "device/cuda/cuda_device_impl.h"
 #include "device/cuda/cuda_status.h"
 #include "device/cuda/native_handle.h"
+#include "device/cuda/node_params.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +23,10 @@ bool is_binary(std::span<const std::byte> image) {
   return start == kElf || start == kFatbin;
 }
 
+constexpr std::size_t kLogBytes = 16 << 10;
+
+std::uint64_t volume(const Dim3& dim) noexcept { return std::uint64_t{dim.x} * dim.y * dim.z; }
+
 }  // namespace
 
 CudaCode::~CudaCode() {
@@ -30,7 +36,7 @@ CudaCode::~CudaCode() {
   }
 }
 
-DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module) {
+DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module, std::string* log) {
   auto loaded = std::make_unique<CudaModule>();
   if (image.native.function == nullptr) {
     if (image.bytes.empty()) return {StatusCode::invalid, 0, "the image is empty"};
@@ -42,7 +48,8 @@ DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module) {
     modules_.emplace(key, std::move(loaded));  // First: what is loaded is then never without an owner.
   }
   if (image.native.function == nullptr) {
-    if (const DeviceStatus status = load_library(image.bytes, key->library); !status.ok()) {
+    if (const DeviceStatus status = load_library(image.bytes, *key); !status.ok()) {
+      if (log != nullptr && !key->log.empty()) log->assign(key->log.data());
       const std::lock_guard lock(mutex_);
       modules_.erase(key);
       return status;
@@ -52,10 +59,16 @@ DeviceStatus CudaCode::load(const CodeImage& image, ModuleHandle& module) {
   return {};
 }
 
-DeviceStatus CudaCode::load_library(std::span<const std::byte> image, CUlibrary& library) {
+DeviceStatus CudaCode::load_library(std::span<const std::byte> image, CudaModule& module) {
   const void* code = image.data();
   std::string text;
+  std::array<CUjit_option, 2> options{CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  std::array<void*, 2> values{};
+  unsigned int count = 0;
   if (!is_binary(image)) {
+    module.log.resize(kLogBytes);
+    values = {module.log.data(), reinterpret_cast<void*>(kLogBytes - 1)};  // The last byte stays a zero.
+    count = static_cast<unsigned int>(options.size());
     // The driver reads PTX up to a zero, which text in a span need not have.
     text.assign(reinterpret_cast<const char*>(image.data()), image.size());
     code = text.c_str();
@@ -64,9 +77,9 @@ DeviceStatus CudaCode::load_library(std::span<const std::byte> image, CUlibrary&
   const DriverScope scope = context_.enter();
   const Driver& driver = context_.driver();
   CUlibrary loaded = nullptr;
-  if (const DeviceStatus status = context_.call(
-          driver.LibraryLoadData, &loaded, code, static_cast<CUjit_option*>(nullptr), static_cast<void**>(nullptr), 0u,
-          static_cast<CUlibraryOption*>(nullptr), static_cast<void**>(nullptr), 0u);
+  if (const DeviceStatus status =
+          context_.call(driver.LibraryLoadData, &loaded, code, options.data(), values.data(), count,
+                        static_cast<CUlibraryOption*>(nullptr), static_cast<void**>(nullptr), 0u);
       !status.ok()) {
     return status;
   }
@@ -75,7 +88,7 @@ DeviceStatus CudaCode::load_library(std::span<const std::byte> image, CUlibrary&
     static_cast<void>(context_.call(driver.LibraryUnload, loaded));
     return status;
   }
-  library = loaded;
+  module.library = loaded;
   return {};
 }
 
@@ -144,6 +157,14 @@ DeviceStatus CudaCode::find(ModuleHandle module, const KernelSpec& spec, KernelH
   auto record = std::make_unique<CudaKernel>();
   record->kernel = found;
   if (const DeviceStatus status = read_compiled(found, record->compiled); !status.ok()) return status;
+  if (volume(spec.cluster) > kMaxPortableCluster) {
+    if (const DeviceStatus status =
+            context_.call(context_.driver().KernelSetAttribute, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1,
+                          found, context_.device());
+        !status.ok()) {
+      return status;
+    }
+  }
   if (const auto told = loaded->cubin.find(spec.symbol); told != loaded->cubin.end()) {
     tell_kinds(record->compiled, told->second);
   }
@@ -173,6 +194,20 @@ DeviceStatus CudaCode::read_compiled(CUkernel kernel, CompiledKernel& compiled) 
       return status;
     }
   }
+  return read_cluster(kernel, compiled);
+}
+
+DeviceStatus CudaCode::read_cluster(CUkernel kernel, CompiledKernel& compiled) noexcept {
+  std::uint32_t needed = 0;
+  Dim3 cluster{0, 0, 0};
+  for (const auto& [which, value] : {std::pair{CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET, &needed},
+                                     std::pair{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, &cluster.x},
+                                     std::pair{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, &cluster.y},
+                                     std::pair{CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, &cluster.z}}) {
+    if (const DeviceStatus status = kernel_attribute(kernel, which, *value); !status.ok()) return status;
+  }
+  compiled.needs_cluster = needed != 0;
+  if (cluster.x != 0) compiled.cluster = {cluster.x, std::max(cluster.y, 1u), std::max(cluster.z, 1u)};
   return {};
 }
 
@@ -198,11 +233,64 @@ DeviceStatus CudaCode::raise_dynamic_shared(CudaKernel& kernel, std::uint32_t by
                        context_.device());
 }
 
+DeviceStatus CudaCode::find_global(ModuleHandle module, const std::string& name, GlobalVariable& variable) noexcept {
+  const auto* const loaded = native<const CudaModule*>(module);
+  if (loaded->library == nullptr) return {StatusCode::invalid, 0, "the program's own code is no image"};
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  const DriverScope scope = context_.enter();
+  const DeviceStatus status =
+      context_.call(context_.driver().LibraryGetGlobal, &address, &bytes, loaded->library, name.c_str());
+  if (status.ok()) variable = {address, bytes};
+  return status;
+}
+
+DeviceStatus CudaCode::max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept {
+  CudaKernel& kernel = *native<CudaKernel*>(launch.kernel);
+  // The answer is 0 for more shared memory than the kernel is allowed.
+  if (const DeviceStatus status = raise_dynamic_shared(kernel, launch.dynamic_shared_bytes); !status.ok()) {
+    return status;
+  }
+  const DriverScope scope = context_.enter();
+  const Driver& driver = context_.driver();
+  CUfunction function = nullptr;
+  if (const DeviceStatus status = context_.call(driver.KernelGetFunction, &function, kernel.kernel); !status.ok()) {
+    return status;
+  }
+  int count = 0;
+  if (launch.cluster == Dim3{}) {
+    int multiprocessors = 0;
+    DeviceStatus status = context_.call(driver.DeviceGetAttribute, &multiprocessors,
+                                        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, context_.device());
+    if (status.ok()) {
+      status = context_.call(driver.OccupancyMaxActiveBlocksPerMultiprocessor, &count, function,
+                             static_cast<int>(volume(launch.block)), std::size_t{launch.dynamic_shared_bytes});
+    }
+    if (status.ok()) blocks = static_cast<std::uint64_t>(count) * static_cast<std::uint64_t>(multiprocessors);
+    return status;
+  }
+  CUlaunchAttribute cluster = cluster_attribute(launch.cluster);
+  CUlaunchConfig config{};
+  config.gridDimX = launch.grid.x;
+  config.gridDimY = launch.grid.y;
+  config.gridDimZ = launch.grid.z;
+  config.blockDimX = launch.block.x;
+  config.blockDimY = launch.block.y;
+  config.blockDimZ = launch.block.z;
+  config.sharedMemBytes = launch.dynamic_shared_bytes;
+  config.attrs = &cluster;
+  config.numAttrs = kernel.compiled.cluster ? 0 : 1;  // Code that is compiled for a cluster brings it along.
+  const DeviceStatus status =
+      context_.call(driver.OccupancyMaxActiveClusters, &count, function, static_cast<const CUlaunchConfig*>(&config));
+  if (status.ok()) blocks = static_cast<std::uint64_t>(count) * volume(launch.cluster);
+  return status;
+}
+
 // These take a lock, which a child after fork would find taken for ever: they look first.
 
-DeviceStatus CudaDevice::load(const CodeImage& image, ModuleHandle& module) noexcept {
+DeviceStatus CudaDevice::load(const CodeImage& image, ModuleHandle& module, std::string* log) noexcept {
   if (context_.lost()) return health();
-  return guarded([&] { return code_.load(image, module); });
+  return guarded([&] { return code_.load(image, module, log); });
 }
 
 DeviceStatus CudaDevice::unload(ModuleHandle module) noexcept {
@@ -217,6 +305,14 @@ DeviceStatus CudaDevice::find_kernel(ModuleHandle module, const KernelSpec& spec
 
 DeviceStatus CudaDevice::raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept {
   return context_.lost() ? health() : code_.raise_dynamic_shared(*native<CudaKernel*>(kernel), bytes);
+}
+
+DeviceStatus CudaDevice::max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept {
+  return context_.lost() ? health() : code_.max_resident_blocks(launch, blocks);
+}
+
+DeviceStatus CudaDevice::find_global(ModuleHandle module, const std::string& name, GlobalVariable& variable) noexcept {
+  return code_.find_global(module, name, variable);
 }
 
 }  // namespace weft::cuda

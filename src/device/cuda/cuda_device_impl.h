@@ -27,11 +27,13 @@ class CudaDevice final : public DeviceApi {
   DeviceStatus fill(StreamHandle stream, const FillNode& fill) noexcept override;
   DeviceStatus copy(StreamHandle stream, const CopyNode& copy) noexcept override;
 
-  DeviceStatus load(const CodeImage& image, ModuleHandle& module) noexcept override;
+  DeviceStatus load(const CodeImage& image, ModuleHandle& module, std::string* log) noexcept override;
   DeviceStatus unload(ModuleHandle module) noexcept override;
   DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
                            CompiledKernel& compiled) noexcept override;
+  DeviceStatus find_global(ModuleHandle module, const std::string& name, GlobalVariable& variable) noexcept override;
   DeviceStatus raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept override;
+  DeviceStatus max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept override;
 
   DeviceStatus create_graph(GraphHandle& graph) noexcept override;
   DeviceStatus add_node(GraphHandle graph, const Node& node, std::span<const Edge> edges,
@@ -39,6 +41,9 @@ class CudaDevice final : public DeviceApi {
   DeviceStatus set_node(GraphHandle graph, NodeHandle handle, const Node& node) noexcept override;
   DeviceStatus read_back(GraphHandle graph, GraphReadBack& description) noexcept override;
   DeviceStatus destroy_graph(GraphHandle graph) noexcept override;
+  DeviceStatus capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept override;
+  DeviceStatus add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                            std::vector<NodeHandle>& last) noexcept override;
   DeviceStatus instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept override;
   DeviceStatus set_executable_node(ExecutableHandle executable, NodeHandle handle, const Node& node) noexcept override;
   DeviceStatus upload(ExecutableHandle executable, StreamHandle stream) noexcept override;
@@ -62,6 +67,8 @@ class CudaDevice final : public DeviceApi {
   /// Whether a graph takes a memset node on memory of weft's pool. Any failure but the node's refusal is the answer.
   DeviceStatus probe_fill_nodes(bool& accepted) noexcept;
   DeviceStatus try_fill_node(GraphHandle graph, const FillNode& fill, bool& accepted) noexcept;
+  /// Whether all that was captured can be part of a slot's graph.
+  DeviceStatus check_captured(CUgraph captured);
   DeviceStatus read_nodes(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_edges(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_symbol(CUgraphNode node, std::string& symbol);

@@ -60,8 +60,13 @@ DeviceStatus CudaDevice::add_node(GraphHandle graph, const Node& node, std::span
     const DeviceStatus status = context_.call(
         driver().GraphAddNode, &added, native<CUgraph>(graph), dependencies.nodes.data(),
         dependencies.data.empty() ? nullptr : dependencies.data.data(), dependencies.nodes.size(), params.native());
-    if (status.ok()) handle = to_handle<NodeHandle>(added);
-    return status;
+    if (!status.ok()) return status;
+    if (const DeviceStatus set = set_attributes(context_, added, node); !set.ok()) {
+      static_cast<void>(context_.call(driver().GraphDestroyNode, added));
+      return set;
+    }
+    handle = to_handle<NodeHandle>(added);
+    return {};
   });
 }
 
@@ -70,7 +75,9 @@ DeviceStatus CudaDevice::set_node(GraphHandle, NodeHandle handle, const Node& no
     NodeParams params(node, context_.native());
     if (!params.status().ok()) return params.status();
     const DriverScope scope = context_.enter();
-    return context_.call(driver().GraphNodeSetParams, native<CUgraphNode>(handle), params.native());
+    const DeviceStatus status =
+        context_.call(driver().GraphNodeSetParams, native<CUgraphNode>(handle), params.native());
+    return status.ok() ? set_attributes(context_, native<CUgraphNode>(handle), node) : status;
   });
 }
 

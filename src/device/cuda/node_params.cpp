@@ -5,6 +5,35 @@
 
 namespace weft::cuda {
 
+CUlaunchAttribute cluster_attribute(const Dim3& cluster) noexcept {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim.x = cluster.x;
+  attribute.value.clusterDim.y = cluster.y;
+  attribute.value.clusterDim.z = cluster.z;
+  return attribute;
+}
+
+DeviceStatus set_attributes(PrimaryContext& context, CUgraphNode handle, const Node& node) noexcept {
+  const auto* const launch = std::get_if<KernelNode>(&node);
+  if (launch == nullptr) return {};
+  const auto set = [&](CUlaunchAttribute attribute) {
+    return context.call(context.driver().GraphKernelNodeSetAttribute, handle, attribute.id,
+                        static_cast<const CUkernelNodeAttrValue*>(&attribute.value));
+  };
+  DeviceStatus status;
+  // Code that is compiled for a cluster brings it along.
+  const bool is_compiled_in = native<const CudaKernel*>(launch->kernel)->compiled.cluster.has_value();
+  if (launch->cluster != Dim3{} && !is_compiled_in) status = set(cluster_attribute(launch->cluster));
+  if (status.ok() && launch->cooperative) {
+    CUlaunchAttribute cooperative{};
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+    status = set(cooperative);
+  }
+  return status;
+}
+
 NodeParams::NodeParams(const Node& node, CUcontext context) {
   std::visit([&](const auto& kind) { describe(kind, context); }, node);
 }

@@ -6,6 +6,11 @@
 
 namespace weft::cuda {
 
+[[nodiscard]] CUlaunchAttribute cluster_attribute(const Dim3& cluster) noexcept;
+
+/// Gives a kernel node of a graph what its parameters have no place for: its cluster and its cooperation.
+[[nodiscard]] DeviceStatus set_attributes(PrimaryContext& context, CUgraphNode handle, const Node& node) noexcept;
+
 /// A seam node as the driver takes it. Points into the node that it is made from.
 class NodeParams {
  public:

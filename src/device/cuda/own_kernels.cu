@@ -1,9 +1,10 @@
 // weft's own kernels; their specs and host references stand in device/own_kernels.h.
 //
 // No pointer is `const __restrict__` and nothing is read through the read-only cache: a kernel may start while the one
-// before it still writes what it reads, once its edge is programmatic.
+// before it still writes what it reads.
 
 #include "device/copy_entry.h"
+#include "device/cuda/dependencies.h"
 
 #include <cuda/atomic>
 
@@ -12,6 +13,7 @@
 
 namespace {
 
+using weft::cuda::wait_for_dependencies;
 using weft::own::CopyEntry;
 using Vector = uint4;
 constexpr std::uint64_t kVectorBytes = sizeof(Vector);
@@ -116,6 +118,7 @@ __device__ void publish_by_last_block(std::uint64_t* counter, std::uint32_t* arr
 }  // namespace
 
 extern "C" __global__ void __launch_bounds__(256) weft_fill(std::byte* dst, std::uint64_t bytes, std::uint8_t value) {
+  wait_for_dependencies();
   const GridThread self = grid_thread();
   const Split split = split_at_vectors(dst, bytes);
   const std::uint64_t tail = split.head + split.vectors * kVectorBytes;
@@ -129,29 +132,34 @@ extern "C" __global__ void __launch_bounds__(256) weft_fill(std::byte* dst, std:
 }
 
 extern "C" __global__ void __launch_bounds__(256) weft_copy(std::byte* dst, const std::byte* src, std::uint64_t bytes) {
+  wait_for_dependencies();
   copy_bytes(dst, src, bytes);
 }
 
-// The node depends on every sink, in full: what other nodes wrote happens before it.
+// The node depends on every sink: what other nodes wrote happens before its wait ends.
 extern "C" __global__ void __launch_bounds__(1) weft_complete(std::uint64_t* counter, std::uint64_t* word) {
+  wait_for_dependencies();
   publish(counter, word, *counter + 1);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     weft_copy_complete(std::byte* dst, const std::byte* src, std::uint64_t bytes, std::uint64_t* counter,
                        std::uint32_t* arrivals, std::uint64_t* word) {
+  wait_for_dependencies();
   const std::uint64_t n = next_completion(counter);
   copy_bytes(dst, src, bytes);
   publish_by_last_block(counter, arrivals, word, n);
 }
 
 extern "C" __global__ void __launch_bounds__(256) weft_copy_table(const CopyEntry* entries, std::uint32_t count) {
+  wait_for_dependencies();
   copy_table(entries, count);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     weft_copy_table_complete(const CopyEntry* entries, std::uint32_t count, std::uint64_t* counter,
                              std::uint32_t* arrivals, std::uint64_t* word) {
+  wait_for_dependencies();
   const std::uint64_t n = next_completion(counter);
   copy_table(entries, count);
   publish_by_last_block(counter, arrivals, word, n);

@@ -4,12 +4,14 @@
 #include "device/host/host_verb.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 namespace weft {
 
 // --- Code ----------------------------------------------------------------------------------------
 
-DeviceStatus HostDevice::load(const CodeImage&, ModuleHandle& module) noexcept {
+DeviceStatus HostDevice::load(const CodeImage&, ModuleHandle& module, std::string*) noexcept {
   return verb([&]() -> DeviceStatus {
     module = modules_.insert({});
     return {};
@@ -40,6 +42,7 @@ DeviceStatus HostDevice::find_kernel(ModuleHandle module, const KernelSpec& spec
     if (found == nullptr) return modules_.missing(module);
     if (spec.symbol.empty()) return refused("a module has no kernel with an empty symbol");
     CompiledKernel layout = host_layout(spec);
+    layout.binary_version = limits_.compute_capability;
     if (layout.parameter_bytes() > limits_.max_parameter_bytes) {
       return refused("a kernel's parameter block passes the device's limit");
     }
@@ -56,6 +59,14 @@ DeviceStatus HostDevice::find_kernel(ModuleHandle module, const KernelSpec& spec
   });
 }
 
+DeviceStatus HostDevice::find_global(ModuleHandle module, const std::string&, GlobalVariable& variable) noexcept {
+  return verb([&]() -> DeviceStatus {
+    if (modules_.find(module) == nullptr) return modules_.missing(module);
+    variable = {};
+    return {};
+  });
+}
+
 DeviceStatus HostDevice::raise_dynamic_shared(KernelHandle kernel, std::uint32_t bytes) noexcept {
   return verb([&]() -> DeviceStatus {
     const std::shared_ptr<LoadedHostKernel>* found = kernels_.find(kernel);
@@ -65,6 +76,15 @@ DeviceStatus HostDevice::raise_dynamic_shared(KernelHandle kernel, std::uint32_t
       return refused("static and dynamic shared memory together pass the device's limit");
     }
     loaded.raised_dynamic_shared_bytes = std::max(loaded.raised_dynamic_shared_bytes, bytes);
+    return {};
+  });
+}
+
+DeviceStatus HostDevice::max_resident_blocks(const KernelNode& launch, std::uint64_t& blocks) noexcept {
+  return verb([&]() -> DeviceStatus {
+    const std::shared_ptr<LoadedHostKernel>* found = kernels_.find(launch.kernel);
+    if (found == nullptr) return kernels_.missing(launch.kernel);
+    blocks = weft::max_resident_blocks(launch, **found, limits_);
     return {};
   });
 }
@@ -147,6 +167,47 @@ DeviceStatus HostDevice::destroy_graph(GraphHandle graph) noexcept {
   return verb([&] { return graphs_.erase(graph); });
 }
 
+// A launch of a kernel that no module has: its parameters are what the call works on.
+DeviceStatus HostDevice::capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept {
+  return verb([&]() -> DeviceStatus {
+    if (streams_.find(stream) == nullptr) return streams_.missing(stream);
+    LoadedHostKernel call;
+    call.symbol = request.name;
+    KernelNode launch;
+    launch.parameters.resize(request.addresses.size() * sizeof(DeviceAddress));
+    for (std::uint32_t i = 0; i < request.addresses.size(); ++i) {
+      call.parameters.push_back({.kind = ParameterKind::binding, .size = sizeof(DeviceAddress)});
+      call.compiled.parameters.push_back(
+          {i * static_cast<std::uint32_t>(sizeof(DeviceAddress)), sizeof(DeviceAddress)});
+      std::memcpy(&launch.parameters[call.compiled.parameters.back().offset], &request.addresses[i],
+                  sizeof(DeviceAddress));
+    }
+    if (request.host) call.run = [host = request.host](const HostLaunch&) { host(); };
+    HostGraph captured;
+    captured.add(
+        static_cast<NodeHandle>(++last_node_),
+        std::make_shared<const BoundNode>(BoundNode{launch, std::make_shared<const LoadedHostKernel>(std::move(call))}),
+        {});
+    graph = graphs_.insert(std::move(captured));
+    return {};
+  });
+}
+
+DeviceStatus HostDevice::add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,
+                                      std::vector<NodeHandle>& last) noexcept {
+  return verb([&]() -> DeviceStatus {
+    HostGraph* found = graphs_.find(graph);
+    if (found == nullptr) return graphs_.missing(graph);
+    const HostGraph* source = graphs_.find(captured);
+    if (source == nullptr) return graphs_.missing(captured);
+    const std::shared_ptr<const BoundNode>& node = source->entries().front().bound;
+    if (const DeviceStatus status = found->check_edges(*node, edges); !status.ok()) return status;
+    found->add(static_cast<NodeHandle>(++last_node_), node, edges);
+    last.assign(1, static_cast<NodeHandle>(last_node_));
+    return {};
+  });
+}
+
 // --- Executables ---------------------------------------------------------------------------------
 
 DeviceStatus HostDevice::instantiate(GraphHandle graph, ExecutableHandle& executable) noexcept {
@@ -163,7 +224,8 @@ DeviceStatus HostDevice::set_executable_node(ExecutableHandle executable, NodeHa
   return verb([&]() -> DeviceStatus {
     Executable* found = executables_.find(executable);
     if (found == nullptr) return executables_.missing(executable);
-    if (!executor_.is_finished(found->last_run)) {
+    // The node that completes a run is seen to have run before it has finished; what runs keeps its own parameters.
+    if (!executor_.is_finishing(found->last_run) && !executor_.is_finished(found->last_run)) {
       return misuse("a node is set in an executable that is running");
     }
     BoundNodeRef bound;

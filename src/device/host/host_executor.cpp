@@ -46,6 +46,12 @@ bool HostExecutor::is_finished(const HostOperationRef& operation) const {
   return operation == nullptr || operation->finished_;
 }
 
+bool HostExecutor::is_finishing(const HostOperationRef& join) const {
+  const std::lock_guard lock(mutex_);
+  return join != nullptr && current_ != nullptr && join->unfinished_ == 1 &&
+         std::ranges::find(current_->followers_, join) != current_->followers_.end();
+}
+
 void HostExecutor::wait(const HostOperationRef& operation) {
   if (operation == nullptr) return;
   std::unique_lock lock(mutex_);
@@ -79,14 +85,14 @@ void HostExecutor::abandon() noexcept {
 void HostExecutor::hold() {
   std::unique_lock lock(mutex_);
   held_ = true;
-  progress_.wait(lock, [&] { return !running_; });
+  progress_.wait(lock, [&] { return current_ == nullptr; });
 }
 
 std::size_t HostExecutor::step(std::size_t count) {
   std::unique_lock lock(mutex_);
   steps_ = count;
   wake_.notify_one();
-  progress_.wait(lock, [&] { return !running_ && (steps_ == 0 || ready_.empty()); });
+  progress_.wait(lock, [&] { return current_ == nullptr && (steps_ == 0 || ready_.empty()); });
   return count - std::exchange(steps_, 0);
 }
 
@@ -111,14 +117,13 @@ void HostExecutor::work() {
   for (;;) {
     wake_.wait(lock, [&] { return may_take() || stopping_; });
     if (!may_take()) return;
-    HostOperationRef operation = std::move(ready_.begin()->second);
+    current_ = std::move(ready_.begin()->second);
     ready_.erase(ready_.begin());
     if (held_) --steps_;
-    running_ = true;
     lock.unlock();
-    run_(operation->action_);
+    run_(current_->action_);
     lock.lock();
-    running_ = false;
+    HostOperationRef operation = std::move(current_);
     if (!operation->finished_) finish(std::move(operation));
     progress_.notify_all();
   }

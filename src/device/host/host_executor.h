@@ -63,6 +63,9 @@ class HostExecutor {
   /// Queues all of them at once: the worker sees none or all.
   void submit(std::span<const Submission> submissions);
   [[nodiscard]] bool is_finished(const HostOperationRef& operation) const;
+  /// Whether a join waits for nothing but the operation that is being run right now: what that one does may be seen
+  /// before it has finished.
+  [[nodiscard]] bool is_finishing(const HostOperationRef& join) const;
   void wait(const HostOperationRef& operation);
   /// Whether an operation that is queued or running has an action of this kind.
   [[nodiscard]] bool any_unfinished(const std::function<bool(const Action&)>& predicate) const;
@@ -93,7 +96,7 @@ class HostExecutor {
   std::uint64_t submitted_ = 0;
   std::map<std::uint64_t, HostOperationRef> unfinished_;                       ///< By order of submission.
   std::map<std::pair<std::uint64_t, std::uint64_t>, HostOperationRef> ready_;  ///< By drawn priority, then order.
-  bool running_ = false;
+  HostOperationRef current_;                                                   ///< Null when none runs.
   bool held_ = false;
   bool stopping_ = false;
   std::size_t steps_ = 0;

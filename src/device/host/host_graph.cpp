@@ -47,6 +47,11 @@ DeviceStatus HostGraph::set(NodeHandle handle, std::shared_ptr<const BoundNode> 
   if (bound->node.index() != node->node.index()) {
     return refused("a node is set to a node of another kind");
   }
+  const auto* const old = std::get_if<KernelNode>(&bound->node);
+  const auto* const launch = std::get_if<KernelNode>(&node->node);
+  if (old != nullptr && (old->cluster != launch->cluster || old->cooperative != launch->cooperative)) {
+    return refused("a kernel node is set to one of another cluster or cooperation");
+  }
   bound = std::move(node);
   return {};
 }

@@ -35,12 +35,21 @@ std::uint32_t dynamic_shared_limit(const LoadedHostKernel& kernel, const DeviceL
   return std::max(by_default, kernel.raised_dynamic_shared_bytes);
 }
 
+// Of a multiprocessor of sm_90.
+constexpr std::uint64_t kResidentThreads = 2048;
+constexpr std::uint64_t kResidentBlocks = 32;
+constexpr std::uint64_t kSharedBytes = 228 << 10;
+constexpr std::uint64_t kReservedSharedBytes = 1 << 10;  // By the system, of each block.
+constexpr std::uint64_t kWarp = 32;
+
 }  // namespace
 
 CompiledKernel host_layout(const KernelSpec& spec) {
   CompiledKernel compiled;
   std::uint32_t end = 0;
-  for (const std::uint32_t size : parameter_sizes(spec)) {
+  std::vector<std::uint32_t> sizes = parameter_sizes(spec);
+  sizes.insert(sizes.end(), spec.hidden_pointers, sizeof(DeviceAddress));
+  for (const std::uint32_t size : sizes) {
     const std::uint32_t alignment = natural_alignment(size);
     const std::uint32_t offset = (end + alignment - 1) / alignment * alignment;
     compiled.parameters.push_back({.offset = offset, .size = size});
@@ -55,6 +64,10 @@ CompiledKernel host_layout(const KernelSpec& spec) {
 DeviceStatus check_launch(const KernelNode& node, const LoadedHostKernel& kernel, const DeviceLimits& limits) noexcept {
   if (!is_positive(node.grid)) return refused("a kernel node's grid has an empty axis");
   if (!fits(node.grid, limits.max_grid)) return refused("a kernel node's grid passes an axis limit");
+  if (!is_positive(node.cluster)) return refused("a kernel node's cluster has an empty axis");
+  if (node.grid.x % node.cluster.x != 0 || node.grid.y % node.cluster.y != 0 || node.grid.z % node.cluster.z != 0) {
+    return refused("a kernel node's grid is not made of whole clusters");
+  }
   if (!is_positive(node.block)) return refused("a kernel node's block has an empty axis");
   if (!fits(node.block, limits.max_block)) return refused("a kernel node's block passes an axis limit");
   const std::uint32_t bound = std::min(limits.max_threads_per_block, kernel.compiled.max_threads_per_block);
@@ -66,6 +79,18 @@ DeviceStatus check_launch(const KernelNode& node, const LoadedHostKernel& kernel
     return refused("a kernel node's parameter block has another size than the kernel's");
   }
   return {};
+}
+
+std::uint64_t max_resident_blocks(const KernelNode& launch, const LoadedHostKernel& kernel,
+                                  const DeviceLimits& limits) noexcept {
+  const std::uint64_t threads = (volume(launch.block) + kWarp - 1) / kWarp * kWarp;
+  const std::uint64_t shared =
+      std::uint64_t{launch.dynamic_shared_bytes} + kernel.compiled.static_shared_bytes + kReservedSharedBytes;
+  const std::uint64_t blocks =
+      std::min({kResidentBlocks, kResidentThreads / std::max(threads, kWarp), kSharedBytes / shared}) *
+      limits.multiprocessors;
+  const std::uint64_t cluster = volume(launch.cluster);
+  return blocks / cluster * cluster;
 }
 
 std::vector<DeviceAddress> bound_addresses(const KernelNode& node, const LoadedHostKernel& kernel) {

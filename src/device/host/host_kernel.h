@@ -32,6 +32,11 @@ struct LoadedHostKernel {
 [[nodiscard]] DeviceStatus check_launch(const KernelNode& node, const LoadedHostKernel& kernel,
                                         const DeviceLimits& limits) noexcept;
 
+/// How many blocks of the launch the device holds at once, in whole clusters. By the figures of sm_90 for threads,
+/// blocks and shared memory of a multiprocessor; registers are not counted, and clusters spread over the device freely.
+[[nodiscard]] std::uint64_t max_resident_blocks(const KernelNode& launch, const LoadedHostKernel& kernel,
+                                                const DeviceLimits& limits) noexcept;
+
 /// Addresses in the kernel's binding parameters, in order.
 [[nodiscard]] std::vector<DeviceAddress> bound_addresses(const KernelNode& node, const LoadedHostKernel& kernel);
 

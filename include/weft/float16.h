@@ -9,6 +9,7 @@
 
 namespace weft {
 
+/// The value as f32; a 2-byte one is exact. A NaN stays one.
 [[nodiscard]] constexpr float to_float(float value) noexcept { return value; }
 
 [[nodiscard]] constexpr float to_float(bf16 value) noexcept {
@@ -25,7 +26,7 @@ namespace weft {
   return sign != 0 ? -subnormal : subnormal;
 }
 
-/// The nearest T, of two equally near ones the even one. Beyond the range of T that is an infinity.
+/// The nearest T, of two equally near ones the even one. Beyond the range of T that is an infinity; a NaN stays one.
 template <class T>
 [[nodiscard]] constexpr T from_float(float value) noexcept;
 

@@ -41,7 +41,7 @@ class Recording {
       if (exception_ != nullptr) return;  // It could not be loaded.
       const int before = last_error();    // Somebody else's, which stays.
       run([&] { call_->enqueue(arguments(reinterpret_cast<CUstream_st*>(stream))); });
-      if (last_error() == before) return;
+      if (const int after = last_error(); after == 0 || after == before) return;
       static_cast<void>(call_->last_error(true, error_));
     };
     // The node outlives this object.

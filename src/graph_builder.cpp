@@ -21,7 +21,7 @@ class NodeMaker {
   explicit NodeMaker(std::span<const DeviceAddress> addresses) : addresses_(addresses) {}
 
   Node operator()(const FillOperation& fill) const {
-    return FillNode{address(fill.destination), fill.is_late ? 1 : fill.bytes, fill.value};
+    return FillNode{address(fill.destination), fill.bytes, fill.value};
   }
 
   Node operator()(const CopyOperation& copy) const {

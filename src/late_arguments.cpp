@@ -41,11 +41,7 @@ LateArguments::LateArguments(const LatePlan& plan) : plan_(plan), regions_(plan.
 void LateArguments::add_executable(const GraphPlan& graph, std::span<const DeviceAddress> addresses) {
   std::vector<PatchedNode>& nodes = executables_.emplace_back();
   for (const LateNodePlan& node : plan_.forms[executables_.size() - 1]) {
-    const Operation& operation = graph.operations[node.operation];
-    nodes.push_back({make_node(operation, addresses), false});
-    // The executable has one byte there, at an address that no region is bound to.
-    if (auto* fill = std::get_if<FillNode>(&nodes.back().node))
-      fill->bytes = std::get<FillOperation>(operation.action).bytes;
+    nodes.push_back({make_node(graph.operations[node.operation], addresses), false});
   }
 }
 
@@ -114,10 +110,6 @@ bool LateArguments::update(const LateNodePlan& plan, Node& node) const noexcept 
   const auto address = [&](const LateNodePlan::PointerPlace& place) {
     return regions_[place.region].address() + place.offset;
   };
-  if (auto* fill = std::get_if<FillNode>(&node)) {
-    const DeviceAddress destination = address(plan.pointers.front());
-    return std::exchange(fill->destination, destination) != destination;
-  }
   std::vector<std::byte>& block = std::get<KernelNode>(node).parameters;
   bool changed = false;
   for (const LateNodePlan::ScalarPlace& place : plan.scalars) {
@@ -158,7 +150,6 @@ std::uint32_t LateArguments::patch(DeviceApi& api, std::size_t form, ExecutableH
 GraphPlan LateArguments::complete(GraphPlan graph, std::size_t form) const {
   for (const LateNodePlan& node : plan_.forms[form]) {
     auto& action = graph.operations[node.operation].action;
-    if (auto* fill = std::get_if<FillOperation>(&action)) fill->is_late = false;
     for (const LateNodePlan::ScalarPlace& place : node.scalars) {
       const std::span<const std::byte> bytes = value(place.scalar);
       std::memcpy(&std::get<DispatchOperation>(action).parameters[place.block_offset], bytes.data(), bytes.size());

@@ -72,16 +72,12 @@ LatePlan plan_late(std::span<const Allocation> allocations, std::span<const Oper
   return plan;
 }
 
-void add_late_form(LatePlan& plan, std::span<Operation> operations) {
+void add_late_form(LatePlan& plan, std::span<const Operation> operations) {
   std::vector<LateNodePlan>& nodes = plan.forms.emplace_back();
   if (plan.is_empty()) return;
   for (std::uint32_t i = 0; i < operations.size(); ++i) {
     LateNodePlan node{i, {}, {}};
-    if (auto* fill = std::get_if<FillOperation>(&operations[i].action)) {
-      const auto region = region_at(plan, fill->destination.allocation);
-      fill->is_late = region.has_value();
-      if (region) node.pointers.push_back({0, *region, fill->destination.offset});
-    } else if (const auto* dispatch = std::get_if<DispatchOperation>(&operations[i].action)) {
+    if (const auto* dispatch = std::get_if<DispatchOperation>(&operations[i].action)) {
       for (const LateScalarSlot& late : dispatch->late)
         node.scalars.push_back({late.block_offset, *position_of(plan, late.scalar.get())});
       for (const PointerSlot& pointer : dispatch->pointers) {

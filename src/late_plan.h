@@ -57,6 +57,6 @@ struct LatePlan {
 [[nodiscard]] LatePlan plan_late(std::span<const Allocation> allocations, std::span<const Operation> operations);
 
 /// Adds a form with these operations, and marks those of its fills that are late.
-void add_late_form(LatePlan& plan, std::span<Operation> operations);
+void add_late_form(LatePlan& plan, std::span<const Operation> operations);
 
 }  // namespace weft

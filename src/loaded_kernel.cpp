@@ -216,12 +216,11 @@ LoadedModule load_module(const std::shared_ptr<DeviceApi>& api, const CodeImage&
                       ModuleHandle module{};
                       std::string log;
                       const DeviceStatus loaded = api->load(image, module, &log);
-                      if (loaded.code == StatusCode::invalid || !log.empty()) {
+                      const bool is_faulty = loaded.code == StatusCode::invalid || !log.empty();
+                      if (!loaded.ok() && is_faulty) {
                         const std::string said = log.empty() ? "" : fmt::format(" The driver's compiler says: {}", log);
-                        throw Error(
-                            loaded.code == StatusCode::invalid ? ErrorCode::invalid : ErrorCode::unsupported,
-                            fmt::format("The device does not take its {} bytes as a fatbin, a cubin or PTX ({}).{}",
-                                        image.bytes.size(), loaded.detail, said));
+                        refuse(fmt::format("The device does not take its {} bytes as a fatbin, a cubin or PTX ({}).{}",
+                                           image.bytes.size(), loaded.detail, said));
                       }
                       check(loaded, "load code");
                       return std::make_shared<const UniqueModule>(api, module);

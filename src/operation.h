@@ -34,7 +34,6 @@ struct FillOperation {
   Location destination;
   std::uint64_t bytes = 0;
   std::uint8_t value = 0;
-  bool is_late = false;  // Its destination is bound by requests; set when a slot is planned.
 };
 
 /// A copy by a copy engine; weft's own.
@@ -88,7 +87,7 @@ struct Operation {
   constexpr std::uint32_t kFirstVersion = 90;
   const auto waits = [](const Operation& operation) {
     const auto* dispatch = std::get_if<DispatchOperation>(&operation.action);
-    return dispatch != nullptr && dispatch->kernel->spec.programmatic &&
+    return dispatch != nullptr && dispatch->kernel->spec.programmatic && !dispatch->kernel->spec.cooperative &&
            dispatch->kernel->compiled.binary_version >= kFirstVersion;
   };
   return waits(from) && waits(to);

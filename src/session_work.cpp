@@ -146,6 +146,8 @@ void SessionState::record(const std::string& key, std::span<const Command> comma
   }
   graph.captured = CallRecorder(domain_->api()).record(plan.operations, addresses, stream());
   graph.executable = GraphTemplate(domain_->api(), plan, addresses, graph.captured).instantiate();
+  // What libraries tied to the calls of an earlier graph of the key must outlast its runs.
+  if (const auto earlier = graphs_.find(key); earlier != graphs_.end() && !earlier->second.calls.empty()) synchronize();
   graphs_.insert_or_assign(key, std::move(graph));
   growth.keep();
 }

@@ -299,12 +299,18 @@ class FormPlanner {
     }
   }
 
+  // What a request binds may be memory of any kind, and a memset node of an executable cannot change over to another.
+  [[nodiscard]] bool needs_kernel(const FillOperation& fill) const {
+    return slot_.allocations[fill.destination.allocation].late != nullptr ||
+           !context_.api().limits().fill_nodes_on_pool_memory;
+  }
+
   void add_commands() {
     const auto first = static_cast<std::uint32_t>(operations().size());
     for (Operation operation : graph_.operations) {
       for (std::uint32_t& earlier : operation.uses.after) earlier += first;
       const auto* fill = std::get_if<FillOperation>(&operation.action);
-      if (fill != nullptr && !context_.api().limits().fill_nodes_on_pool_memory) {
+      if (fill != nullptr && needs_kernel(*fill)) {
         fill_by_kernel(operation, own_kernels().fill);
       }
       operations().push_back(std::move(operation));

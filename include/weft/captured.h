@@ -44,7 +44,8 @@ struct Captured {
   /// the context current. It must enqueue something, all of it on the call's stream or on streams that are joined to
   /// it again, and must not allocate, synchronise, or keep the addresses. What it throws is the refusal's cause. What
   /// its nodes use beside the bindings (handles, plans) must live as long as the command, which the prepared model
-  /// keeps.
+  /// keeps. Like the other functions it must own nothing that keeps a context of weft, which keeps the command until
+  /// its last run has drained: neither would go.
   std::function<void(const CapturedCall&)> enqueue = {};
 
   /// Called before the first recording of every prepare, outside any capture, with the context current: to create

@@ -291,6 +291,22 @@ TEST_CASE("A call lives as long as the models that are prepared from it", "[edge
   CHECK(token.use_count() == 1);
 }
 
+TEST_CASE("A call that clears an earlier error of the CUDA runtime has none of its own",
+          "[edges][captured][cuda-only]") {
+  TestSession test;
+  const auto x = test.session.allocate<std::uint8_t>({kBytes});
+  const auto y = test.session.allocate<std::uint8_t>({kBytes});
+  const Command call = captured("copy", {x.read(), y.write()}, 0, [](const CapturedCall& given) {
+    static_cast<void>(cudaGetLastError());
+    enqueue_copy(given);
+  });
+  const ModelFragment fragment = test.freeze().fragment(trusted, {.inputs = {x}, .outputs = {y}, .commands = {call}});
+  void* memory = nullptr;
+  REQUIRE(cudaMalloc(&memory, std::size_t{1} << 45) != cudaSuccess);
+  PreparedModel pool = fragment.prepare();
+  CHECK(infer(pool, fresh_bytes(kBytes, 1)) == fresh_bytes(kBytes, 1));
+}
+
 TEST_CASE("Calls of one identity are the same to a plan key and others are not", "[edges][captured]") {
   const CopyingModel model;
   const auto key_of = [&](std::string identity, std::uint64_t workspace = 0) {

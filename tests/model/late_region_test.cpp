@@ -145,7 +145,31 @@ TEST_CASE("A request reads and writes the memory that it is bound to and no othe
   CHECK(serve(1, 0, 12) == 1);
   CHECK(serve(1, 1, 13) == 2);
   CHECK(values(logs[0]) == TableModel::logged(fresh_bytes(kCount, 12)));
-  CHECK(prepared.topology().count(NodeKind::dispatch) + prepared.topology().count(NodeKind::fill) == 5);
+  CHECK(prepared.topology().count(NodeKind::dispatch) == 4);
+  CHECK(prepared.topology().count(NodeKind::fill) == 0);  // Fills of late regions are kernels.
+}
+
+TEST_CASE("A fill of a part of a late region far from its start sets these bytes and no other", "[model][late]") {
+  constexpr std::uint64_t kLarge = 1 << 22;
+  constexpr std::uint64_t kAt = (1 << 21) + 64;
+  TestSession test;
+  const auto big = test.session.late_region<std::uint8_t>({kLarge}, {.label = "big"});
+  const auto y = test.session.allocate<std::uint8_t>({16}, {.label = "y"});
+  PreparedModel prepared =
+      test.freeze()
+          .fragment(trusted, {.outputs = {y}, .commands = {fill(y, 1), fill(big.slice(kAt, 64), 0x22)}})
+          .prepare();
+  for (const Placement placement : {Placement::device, Placement::shared}) {
+    const DeviceTensor tensor = prepared.context().tensor(big.desc, {.placement = placement});
+    std::optional<ModelSlot> slot = prepared.acquire(in_a_minute());
+    REQUIRE(slot.has_value());
+    slot->bind(big, tensor);
+    Inference run = std::move(*slot).submit();
+    REQUIRE(run.wait(in_a_minute()));
+    const Values bytes = values(tensor);
+    CHECK(std::ranges::count(bytes, 0x22) == 64);
+    CHECK(std::ranges::all_of(std::span(bytes).subspan(kAt, 64), [](std::uint8_t byte) { return byte == 0x22; }));
+  }
 }
 
 TEST_CASE("A late region is bound for one request", "[model][late]") {

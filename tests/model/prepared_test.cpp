@@ -189,7 +189,7 @@ n3 dispatch "first" xor_bytes grid(1,1,1) block(256,1,1) <- n0 [raw "x" 0..64]
 n4 dispatch "over" xor_bytes grid(1,1,1) block(256,1,1) <- n3 [war "x" 0..64]
 n5 dispatch "stated" xor_bytes grid(1,1,1) block(256,1,1) <- n2 [stated], n4 [waw "x" 0..8]
 n6 own copy-out "copy out y" weft_copy grid(1,1,1) block(256,1,1) <- n3 [raw "y" 0..64]
-n7 own completion "complete" weft_complete grid(1,1,1) block(1,1,1) <- n5, n6
+n7 own completion "complete" weft_complete grid(1,1,1) block(1,1,1) <- n5, ~n6
 )");
 }
 

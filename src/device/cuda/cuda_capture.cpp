@@ -3,6 +3,7 @@
 #include "device/cuda/cuda_device_impl.h"
 #include "device/cuda/native_handle.h"
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 
@@ -64,13 +65,18 @@ struct Predecessors {
   std::vector<CUgraphNode> nodes;
   std::vector<CUgraphEdgeData> data;
 
+  /// A node that is there already, as by way of an empty child, becomes one that is waited for in full.
   void add(CUgraphNode node, const CUgraphEdgeData& kind) {
+    const auto found = std::ranges::find(nodes, node);
+    if (found != nodes.end()) {
+      data[static_cast<std::size_t>(found - nodes.begin())] = {};
+      return;
+    }
     nodes.push_back(node);
     data.push_back(kind);
   }
   void add(const Predecessors& others) {
-    nodes.insert(nodes.end(), others.nodes.begin(), others.nodes.end());
-    data.insert(data.end(), others.data.begin(), others.data.end());
+    for (std::size_t i = 0; i < others.nodes.size(); ++i) add(others.nodes[i], others.data[i]);
   }
 };
 
@@ -244,16 +250,28 @@ DeviceStatus CudaDevice::capture(const CaptureRequest& request, StreamHandle str
 }
 
 DeviceStatus CudaDevice::check_captured(CUgraph captured) {
-  NodesAndEdges found;
-  if (const DeviceStatus status = read(context_, captured, found); !status.ok()) return status;
   bool has_work = false;
+  const DeviceStatus status = check_nodes(captured, has_work);
+  return !status.ok() || has_work ? status : kNothing;
+}
+
+DeviceStatus CudaDevice::check_nodes(CUgraph graph, bool& has_work) {
+  NodesAndEdges found;
+  if (const DeviceStatus status = read(context_, graph, found); !status.ok()) return status;
   for (const CUgraphNode node : found.nodes) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     if (const DeviceStatus status = context_.call(driver().GraphNodeGetType, node, &type); !status.ok()) return status;
     if (const auto refusal = refusal_of(type)) return *refusal;
-    has_work = has_work || type != CU_GRAPH_NODE_TYPE_EMPTY;
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+      CUgraph child = nullptr;
+      DeviceStatus status = context_.call(driver().GraphChildGraphNodeGetGraph, node, &child);
+      if (status.ok()) status = check_nodes(child, has_work);
+      if (!status.ok()) return status;
+    } else if (type != CU_GRAPH_NODE_TYPE_EMPTY) {
+      has_work = true;
+    }
   }
-  return has_work ? DeviceStatus{} : kNothing;
+  return {};
 }
 
 DeviceStatus CudaDevice::add_captured(GraphHandle graph, GraphHandle captured, std::span<const Edge> edges,

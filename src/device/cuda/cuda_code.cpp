@@ -186,14 +186,18 @@ DeviceStatus CudaCode::read_compiled(CUkernel kernel, CompiledKernel& compiled) 
     if (!status.ok()) return status;
     compiled.parameters.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(size)});
   }
+  std::uint32_t ptx_version = 0;
   for (const auto& [which, value] :
        {std::pair{CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &compiled.max_threads_per_block},
         std::pair{CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &compiled.static_shared_bytes},
-        std::pair{CU_FUNC_ATTRIBUTE_BINARY_VERSION, &compiled.binary_version}}) {
+        std::pair{CU_FUNC_ATTRIBUTE_BINARY_VERSION, &compiled.binary_version},
+        std::pair{CU_FUNC_ATTRIBUTE_PTX_VERSION, &ptx_version}}) {
     if (const DeviceStatus status = kernel_attribute(kernel, which, *value); !status.ok()) {
       return status;
     }
   }
+  // PTX of an older architecture has none of what newer ones can do, whatever the driver makes of it.
+  compiled.binary_version = std::min(compiled.binary_version, ptx_version);
   return read_cluster(kernel, compiled);
 }
 

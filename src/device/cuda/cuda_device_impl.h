@@ -69,6 +69,7 @@ class CudaDevice final : public DeviceApi {
   DeviceStatus try_fill_node(GraphHandle graph, const FillNode& fill, bool& accepted) noexcept;
   /// Whether all that was captured can be part of a slot's graph.
   DeviceStatus check_captured(CUgraph captured);
+  DeviceStatus check_nodes(CUgraph graph, bool& has_work);
   DeviceStatus read_nodes(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_edges(CUgraph graph, GraphReadBack& description);
   DeviceStatus read_symbol(CUgraphNode node, std::string& symbol);

@@ -189,11 +189,11 @@ TEST_CASE("Variables of an image are found by name and exact size", "[runtime]")
 }
 
 TEST_CASE("What the driver's compiler says of code stands in the refusal", "[runtime]") {
-  for (const auto& [status, code] : {std::pair{StatusCode::invalid, ErrorCode::invalid},
-                                     std::pair{StatusCode::unsupported, ErrorCode::unsupported}}) {
+  // A driver may call text that does not compile an image without code for the GPU.
+  for (const StatusCode status : {StatusCode::invalid, StatusCode::unsupported}) {
     const auto device = std::make_shared<RefusingDevice>(status);
     const Error error = refusal([&] { static_cast<void>(load_module(device, {.label = "text"})); });
-    CHECK(error.code() == code);
+    CHECK(error.code() == ErrorCode::invalid);
     CHECK(error.sentence() ==
           "The device does not take its 0 bytes as a fatbin, a cubin or PTX (the image is no valid PTX). The driver's "
           "compiler says: line 3: no such instruction");

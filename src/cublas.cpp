@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -51,8 +52,12 @@ int current_device() {
   throw Error(ErrorCode::internal, fmt::format("cudaGetDevice reports {}.", cudaGetErrorName(error)));
 }
 
+/// The driver of a process is not its child's: a forked one leaves the handle as it is.
 struct HandleDeleter {
-  void operator()(cublasLtContext* handle) const noexcept { static_cast<void>(cublasLtDestroy(handle)); }
+  pid_t owner = ::getpid();
+  void operator()(cublasLtContext* handle) const noexcept {
+    if (::getpid() == owner) static_cast<void>(cublasLtDestroy(handle));
+  }
 };
 
 }  // namespace

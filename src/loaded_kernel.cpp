@@ -127,6 +127,12 @@ void validate_kind(const Parameter& parameter, std::size_t index, CompiledKernel
   }
 }
 
+// Before anything is made of so many.
+void validate_hidden_pointers(std::uint32_t count) {
+  constexpr std::uint32_t kMost = 4095;  // No device takes 32 KiB of parameters.
+  if (count > kMost) refuse(fmt::format("The spec has {} hidden pointers; a kernel has at most {}.", count, kMost));
+}
+
 void validate_layout(const KernelSpec& spec, const CompiledKernel& compiled) {
   if (spec.parameters.size() + spec.hidden_pointers != compiled.parameters.size()) {
     const std::string hidden =
@@ -264,6 +270,7 @@ std::shared_ptr<const LoadedKernel> load_kernel(DeviceApi& api, LoadedModule mod
                       validate_cluster(spec.cluster, api.limits());
                       for (std::size_t i = 0; i < spec.parameters.size(); ++i)
                         validate_parameter(spec.parameters[i], i);
+                      validate_hidden_pointers(spec.hidden_pointers);
                       const DeviceStatus found =
                           api.find_kernel(kernel->module->get(), spec, kernel->handle, kernel->compiled);
                       if (found.code == StatusCode::invalid) {

@@ -74,6 +74,29 @@ void require_architecture(std::uint32_t architecture) {
               fmt::format("The architecture is {}; this NVRTC knows {}.", architecture, fmt::join(known, ", ")));
 }
 
+// The library reads each text up to its first zero.
+void require_no_zero(const std::string& what, const std::string& text) {
+  if (const std::size_t at = text.find('\0'); at != std::string::npos)
+    refuse(fmt::format("The {} has a zero at byte {}; it is a text.", what, at));
+}
+
+void require_texts(const std::string& source, const CompileOptions& options) {
+  require_no_zero("source", source);
+  require_no_zero("label", options.label);
+  for (const Header& header : options.headers) {
+    require_no_zero("name of a header", header.name);
+    require_no_zero(fmt::format("header \"{}\"", header.name), header.text);
+  }
+  for (const std::string& kernel : options.kernels) require_no_zero("name of a kernel", kernel);
+  for (const std::string& option : options.options) {
+    require_no_zero("option", option);
+    if (option.starts_with("-arch") || option.starts_with("--gpu-architecture"))
+      refuse(fmt::format("The option \"{}\" names an architecture; CompileOptions::architecture does.", option));
+    if (option.starts_with("-dlto") || option.starts_with("--dlink-time-opt"))
+      refuse(fmt::format("The option \"{}\" leaves no code that can be loaded.", option));
+  }
+}
+
 void add_kernels(const Program& program, const std::vector<std::string>& kernels) {
   for (const std::string& kernel : kernels) {
     if (nvrtcAddNameExpression(program.get(), kernel.c_str()) != NVRTC_SUCCESS)
@@ -148,6 +171,7 @@ CompiledSource compile(const std::string& source, CompileOptions options) {
       [&] {
         require_enumerator("output", options.output, Output::ptx);
         require_architecture(options.architecture);
+        require_texts(source, options);
         const Program program(source, options);
         add_kernels(program, options.kernels);
         run_compiler(program, options);

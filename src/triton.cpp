@@ -43,6 +43,14 @@ std::vector<std::byte> read_file(const std::filesystem::path& path) {
   return bytes;
 }
 
+/// A field's value as messages show it. Nothing nested: a file may nest deeper than a stack goes.
+std::string shown(const Json& value) {
+  constexpr std::size_t kMost = 100;
+  if (value.is_structured()) return fmt::format("an {}", value.type_name());
+  // Bytes that are no UTF-8 stand as U+FFFD.
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kMost);
+}
+
 /// The fields of a metadata file.
 class Metadata {
  public:
@@ -63,7 +71,9 @@ class Metadata {
   [[nodiscard]] std::string text(const char* name) const {
     const Json& value = field(name);
     if (!value.is_string() || value.get_ref<const std::string&>().empty())
-      malformed(fmt::format("The field \"{}\" is {}; it must be a text that is not empty.", name, value.dump()));
+      malformed(fmt::format("The field \"{}\" is {}; it must be a text that is not empty.", name, shown(value)));
+    if (value.get_ref<const std::string&>().find('\0') != std::string::npos)
+      malformed(fmt::format("The field \"{}\" is {}; a name has no zero in it.", name, shown(value)));
     return value.get<std::string>();
   }
 
@@ -72,7 +82,7 @@ class Metadata {
     const Json& value = field(name);
     // A negative number of JSON is no unsigned one.
     if (!value.is_number_unsigned() || value.get<std::uint64_t>() < least || value.get<std::uint64_t>() > most)
-      malformed(fmt::format("The field \"{}\" is {}; it must be between {} and {}.", name, value.dump(), least, most));
+      malformed(fmt::format("The field \"{}\" is {}; it must be between {} and {}.", name, shown(value), least, most));
     return value.get<std::uint32_t>();
   }
 
@@ -81,7 +91,7 @@ class Metadata {
     if (!has(name)) return false;
     const Json& value = field(name);
     if (!value.is_boolean())
-      malformed(fmt::format("The field \"{}\" is {}; it must be true or false.", name, value.dump()));
+      malformed(fmt::format("The field \"{}\" is {}; it must be true or false.", name, shown(value)));
     return value.get<bool>();
   }
 
@@ -111,8 +121,11 @@ Target read_target(const Metadata& metadata) {
   bool is_valid = false;
   if (value.is_object() && value.contains("backend") && value["backend"].is_string() && value.contains("arch")) {
     target.backend = value["backend"].get<std::string>();
-    is_valid = value["arch"].is_number_unsigned() || target.backend != "cuda";
-    if (value["arch"].is_number_unsigned()) target.architecture = value["arch"].get<std::uint32_t>();
+    const Json& arch = value["arch"];
+    const bool is_number =
+        arch.is_number_unsigned() && arch.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
+    is_valid = is_number || target.backend != "cuda";
+    if (is_number) target.architecture = arch.get<std::uint32_t>();
   } else if (value.is_string()) {
     const std::string text = value.get<std::string>();
     std::string_view backend = part_of(text, "backend=");
@@ -123,7 +136,7 @@ Target read_target(const Metadata& metadata) {
     is_valid = !backend.empty() && (backend != "cuda" || (error == std::errc{} && end == arch.data() + arch.size()));
   }
   if (!is_valid)
-    malformed(fmt::format("The field \"target\" is {}; it must have a backend and an arch.", value.dump()));
+    malformed(fmt::format("The field \"target\" is {}; it must have a backend and an arch.", shown(value)));
   return target;
 }
 

@@ -30,7 +30,7 @@ struct CompileOptions {
   std::string label = "source";     ///< The source's file name in messages.
   std::uint32_t architecture = 90;  ///< 90 for sm_90. A cubin runs on GPUs of the same major number, from here on.
   Output output = Output::cubin;
-  std::vector<std::string> options = {};  ///< NVRTC's own, such as "--std=c++20" and "-I/usr/local/cuda/include".
+  std::vector<std::string> options = {};  ///< NVRTC's own, such as "--std=c++20"; none that names an architecture.
   std::vector<Header> headers = {};
   /// Kernels that are not extern "C", as they are named in C++: "scale<float>", "ns::linear". A template has the
   /// instances that are named here.

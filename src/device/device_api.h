@@ -157,7 +157,8 @@ struct CompiledKernel {
   std::vector<ParameterLayout> parameters;
   std::uint32_t max_threads_per_block = 0;
   std::uint32_t static_shared_bytes = 0;
-  std::uint32_t binary_version = 0;  ///< 90 when it runs as sm_90 code; the host device gives its compute capability.
+  std::uint32_t binary_version =
+      0;  ///< 90 for sm_90 code, or PTX of compute_90; the host device gives its compute capability.
   bool needs_cluster = false;        ///< The code runs in clusters alone.
   std::optional<Dim3> cluster = {};  ///< The only cluster that the code is compiled for.
   /// Bytes of a parameter block: up to the end of the last parameter.

@@ -295,7 +295,8 @@ TEST_CASE("An error of earlier is neither taken nor blamed on a call", "[cuda][c
   CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
 }
 
-TEST_CASE("A capture of another thread goes on while calls are recorded and refused", "[cuda][captured][cuda-only]") {
+TEST_CASE("A capture of another thread goes on while calls are recorded and refused",
+          "[cuda][captured][capture][cuda-only]") {
   const Stream stream;
   void* memory = nullptr;
   must(cudaMalloc(&memory, kCount));
@@ -453,12 +454,12 @@ void allocate_and_synchronize() {
 }  // namespace
 
 TEST_CASE("Calls are recorded while another thread synchronizes the device and allocates",
-          "[cuda][captured][case-25][cuda-only]") {
+          "[cuda][captured][capture][case-25][cuda-only]") {
   record_beside(std::chrono::seconds(3), allocate_and_synchronize);
 }
 
 TEST_CASE("Calls are recorded for a minute beside a thread that synchronizes the device and allocates",
-          "[cuda][captured][case-25][cuda-only][long]") {
+          "[cuda][captured][capture][case-25][cuda-only][long]") {
   record_beside(std::chrono::minutes(1), allocate_and_synchronize);
 }
 

@@ -59,7 +59,7 @@ TEST_CASE("PTX text in a span without a final zero is loaded and its layout told
   CHECK(compiled.parameters == std::vector<Layout>{{0, 8}, {8, 1}, {16, 24}, {40, 2}});
   CHECK(compiled.max_threads_per_block == 96);
   CHECK(compiled.static_shared_bytes == 640);
-  CHECK(compiled.binary_version == gpu.api->limits().compute_capability);
+  CHECK(compiled.binary_version == 80);  // Of its PTX, whatever the driver has made of it.
 
   KernelHandle again{};
   must(gpu.api->find_kernel(module, {.symbol = "mixed"}, again, compiled));

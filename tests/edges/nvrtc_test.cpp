@@ -135,6 +135,31 @@ TEST_CASE("A name expression or an option or an architecture that is none is ref
   CHECK(contains(error.sentence(), "The architecture is 12345; this NVRTC knows "));
 }
 
+TEST_CASE("An option that names an architecture or leaves no code is refused", "[edges][nvrtc]") {
+  const auto sentence = [](const char* option) {
+    const Error error = refusal([&] { static_cast<void>(nvrtc::compile(kScale, {.options = {option}})); });
+    CHECK(error.code() == ErrorCode::invalid);
+    return error.sentence();
+  };
+  CHECK(sentence("--gpu-architecture=sm_90a") ==
+        "The option \"--gpu-architecture=sm_90a\" names an architecture; CompileOptions::architecture does.");
+  CHECK(contains(sentence("-arch=sm_80"), "names an architecture"));
+  CHECK(sentence("-dlto") == "The option \"-dlto\" leaves no code that can be loaded.");
+}
+
+TEST_CASE("A text for NVRTC that has a zero in it is refused", "[edges][nvrtc]") {
+  const std::string zero("\0", 1);
+  const auto sentence = [&](const std::string& source, nvrtc::CompileOptions options) {
+    const Error error = refusal([&] { static_cast<void>(nvrtc::compile(source, std::move(options))); });
+    CHECK(error.code() == ErrorCode::invalid);
+    return error.sentence();
+  };
+  CHECK(sentence("int x;" + zero + "garbage((", {}) == "The source has a zero at byte 6; it is a text.");
+  CHECK(contains(sentence(kScale, {.options = {"-DX=1" + zero}}), "The option has a zero"));
+  CHECK(contains(sentence(kScale, {.kernels = {"scale<float>" + zero}}), "The name of a kernel has a zero"));
+  CHECK(contains(sentence(kScale, {.headers = {{.name = "a.h", .text = zero}}}), "The header \"a.h\" has a zero"));
+}
+
 TEST_CASE("A lowered name is known of the kernels that were asked for alone", "[edges][nvrtc]") {
   const nvrtc::CompiledSource source =
       nvrtc::compile(kScale, {.label = "scale.cu", .kernels = {"scale<float>", "scale<int>"}});

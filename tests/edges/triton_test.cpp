@@ -242,6 +242,12 @@ TEST_CASE("A Triton file that lacks something or says nonsense is refused by nam
   CHECK(sentence("shared", "much") == "The field \"shared\" is \"much\"; it must be between 0 and 4294967295.");
   CHECK(sentence("num_ctas", 17) == "The field \"num_ctas\" is 17; it must be between 1 and 16.");
   CHECK(sentence("name", "") == "The field \"name\" is \"\"; it must be a text that is not empty.");
+  CHECK(sentence("name", std::string("a\0b", 3)) == "The field \"name\" is \"a\\u0000b\"; a name has no zero in it.");
+  Json nested = Json::array();
+  for (int depth = 0; depth < 200; ++depth) nested = Json::array({nested});
+  CHECK(sentence("name", nested) == "The field \"name\" is an array; it must be a text that is not empty.");
+  CHECK(sentence("target", {{"backend", "cuda"}, {"arch", (std::uint64_t{1} << 40) + 90}}) ==
+        "The field \"target\" is an object; it must have a backend and an arch.");
   CHECK(sentence("launch_cooperative_grid", 1) ==
         "The field \"launch_cooperative_grid\" is 1; it must be true or false.");
   CHECK(sentence("target", "sm_90") == "The field \"target\" is \"sm_90\"; it must have a backend and an arch.");

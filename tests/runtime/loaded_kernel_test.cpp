@@ -143,6 +143,8 @@ TEST_CASE("Hidden pointers stand behind the parameters and are pointers", "[runt
   const auto kernel = load_hidden({Kind::pointer, Kind::pointer, Kind::unknown}, 2);
   CHECK(kernel->spec.parameters.size() == 1);
   CHECK(kernel->compiled.parameter_bytes() == 24);
+  CHECK(refusal([&] { static_cast<void>(load_hidden({Kind::pointer}, 4'000'000'000)); }).sentence() ==
+        "The spec has 4000000000 hidden pointers; a kernel has at most 4095.");
   const Error error = refusal([&] { static_cast<void>(load_hidden({Kind::pointer, Kind::value}, 1)); });
   CHECK(error.code() == ErrorCode::invalid);
   CHECK(error.sentence() ==

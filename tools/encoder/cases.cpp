@@ -60,7 +60,9 @@ class Reader {
   }
 
   std::vector<float> floats(const std::string& name, const Shape& shape) const {
-    return to_floats(tensor(name, DType::f32, shape).bytes, DType::f32);
+    std::vector<float> values = to_floats(tensor(name, DType::f32, shape).bytes, DType::f32);
+    require_finite(values, name);
+    return values;
   }
 
   void require_words() const {

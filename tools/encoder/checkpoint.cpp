@@ -5,8 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/fmt/fmt.h>
 
-#include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <set>
 #include <utility>
@@ -85,11 +83,7 @@ std::vector<float> Checkpoint::floats(const std::string& name, const Shape& shap
                                                 to_string(tensor.desc), to_string(TensorDesc(DType::f32, shape))));
   }
   std::vector<float> values = to_floats(tensor.bytes, tensor.desc.dtype());
-  const auto broken = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
-  if (broken != values.end()) {
-    throw Error(ErrorCode::invalid,
-                fmt::format("Element {} of {} is {}; all are finite.", broken - values.begin(), name, *broken));
-  }
+  require_finite(values, name);
   return values;
 }
 

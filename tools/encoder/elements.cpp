@@ -2,6 +2,10 @@
 
 #include <weft/float16.h>
 
+#include <spdlog/fmt/fmt.h>
+
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace weft::encoder {
@@ -34,6 +38,13 @@ std::vector<float> to_floats(std::span<const std::byte> bytes, DType dtype) {
     }
     return values;
   });
+}
+
+void require_finite(std::span<const float> values, const std::string& name) {
+  const auto broken = std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
+  if (broken == values.end()) return;
+  throw Error(ErrorCode::invalid,
+              fmt::format("Element {} of {} is {}; all are finite.", broken - values.begin(), name, *broken));
 }
 
 }  // namespace weft::encoder

@@ -43,4 +43,7 @@ decltype(auto) with_element(DType dtype, Visit&& visit) {
 /// Elements of the type, at any alignment, as f32.
 [[nodiscard]] std::vector<float> to_floats(std::span<const std::byte> bytes, DType dtype);
 
+/// Refuses the first element that is none, with the name of what it stands in.
+void require_finite(std::span<const float> values, const std::string& name);
+
 }  // namespace weft::encoder

@@ -32,10 +32,14 @@ void fill(ModelSlot& slot, Bucket bucket, const std::vector<std::span<const std:
 
 Encoding encode(PreparedModel& model, Bucket bucket, DType dtype,
                 const std::vector<std::span<const std::int32_t>>& sequences) {
+  if (sequences.size() != bucket.batch) {
+    throw Error(ErrorCode::invalid,
+                fmt::format("{} sequences do not fill the bucket {}.", sequences.size(), to_string(bucket)));
+  }
   for (const std::span<const std::int32_t> sequence : sequences) {
-    if (sequence.size() <= bucket.sequence && sequences.size() == bucket.batch) continue;
-    throw Error(ErrorCode::invalid, fmt::format("{} sequences, one of {} tokens, do not fill the bucket {}.",
-                                                sequences.size(), sequence.size(), to_string(bucket)));
+    if (sequence.size() <= bucket.sequence) continue;
+    throw Error(ErrorCode::invalid, fmt::format("A sequence of {} tokens does not fit in the bucket {}.",
+                                                sequence.size(), to_string(bucket)));
   }
   std::optional<ModelSlot> slot = model.acquire(std::chrono::steady_clock::now() + kPatience);
   if (!slot) throw Error(ErrorCode::failed, "No slot has become free in half an hour.");

@@ -35,6 +35,7 @@ class Encoder::Uploader {
  private:
   TensorRegion tensor(std::span<const float> values, Shape shape, std::string label) const {
     const std::vector<std::byte> bytes = to_bytes(values, dtype_);
+    require_finite(to_floats(bytes, dtype_), fmt::format("the {} in {}", label, to_string(dtype_)));
     return session_.weight({TensorDesc(dtype_, std::move(shape)), bytes, std::move(label)});
   }
 

@@ -57,7 +57,8 @@ class Recording {
   void require_success(DeviceStatus status) const {
     if (exception_ != nullptr) rethrow();
     if (error_ != nullptr) refuse(fmt::format("The CUDA runtime refuses what it does: {}.", error_));
-    if (status.code == StatusCode::invalid) refuse(fmt::format("What it does cannot be recorded: {}.", status.detail));
+    if (status.code == StatusCode::invalid || status.code == StatusCode::not_ready)
+      refuse(fmt::format("What it does cannot be recorded: {}.", status.detail));
     check(status, "record the call");
   }
 
@@ -174,15 +175,21 @@ std::vector<UniqueGraph> CallRecorder::record(std::span<const Operation> operati
   return graphs;
 }
 
+// A thread that synchronizes the whole device while another captures spoils the capture, and the driver tells neither
+// apart from a call that spoils its own: that one does so every time.
 UniqueGraph CallRecorder::record(const CapturedOperation& operation, std::span<const DeviceAddress> addresses,
                                  StreamHandle stream) {
-  Recording recording(operation, addresses);
-  GraphHandle graph{};
-  const DeviceStatus status =
-      api_->capture(recording.request(loaded_.insert(operation.call.get()).second), stream, graph);
-  UniqueGraph captured(api_, graph);  // A call may fail and leave a graph all the same.
-  recording.require_success(status);
-  return captured;
+  constexpr int kTries = 5;
+  const bool loads = loaded_.insert(operation.call.get()).second;
+  for (int attempt = 1;; ++attempt) {
+    Recording recording(operation, addresses);
+    GraphHandle graph{};
+    const DeviceStatus status = api_->capture(recording.request(loads && attempt == 1), stream, graph);
+    UniqueGraph captured(api_, graph);  // A call may fail and leave a graph all the same.
+    if (status.code == StatusCode::not_ready && attempt < kTries) continue;
+    recording.require_success(status);
+    return captured;
+  }
 }
 
 }  // namespace weft

@@ -40,7 +40,8 @@ struct Captured {
   /// Empty: the same as no other.
   std::string identity = {};
 
-  /// Enqueues the work. Called once a slot, by the thread that prepares and under a capture of that thread alone, with
+  /// Enqueues the work. Called once a slot (again where a thread that synchronized the device has spoilt
+  /// the recording), by the thread that prepares and under a capture of that thread alone, with
   /// the context current. It must enqueue something, all of it on the call's stream or on streams that are joined to
   /// it again, and must not allocate, synchronise, or keep the addresses. What it throws is the refusal's cause. What
   /// its nodes use beside the bindings (handles, plans) must live as long as the command, which the prepared model

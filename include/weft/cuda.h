@@ -109,7 +109,9 @@ inline int last_error(bool take, const char*& text) {
 ///     });
 ///
 /// On a GPU the callable runs once a slot, when a model is prepared, under a capture of that thread alone; what it
-/// enqueues becomes nodes of the slot's graph. Captures and work of other threads go on undisturbed. See Captured for
+/// enqueues becomes nodes of the slot's graph. Captures and work of other threads go on undisturbed, but
+/// for one that synchronizes the whole device (cudaDeviceSynchronize) at the moment of a recording, to which driver 580
+/// answers that a stream is captured; the recording is then made again. See Captured for
 /// what it must and must not do, and for what else can be set: the command's action is one.
 ///
 /// An error that the callable's CUDA runtime reports is the prepare's, also where the callable drops it. One that stood

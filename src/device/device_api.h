@@ -260,8 +260,9 @@ class DeviceApi {
   virtual DeviceStatus destroy_graph(GraphHandle graph) noexcept = 0;
   /// Records what the call enqueues as a graph of at least one node, with the device's context current and a capture of
   /// this thread alone on `stream`, on which nobody else works. `invalid` for a call that enqueues nothing, or
-  /// something that no graph can have or that was not joined to the stream; the stream is as it was then. On the host
-  /// device the graph has one node that runs `host`.
+  /// something that no graph can have or that was not joined to the stream; `not_ready` where the capture was spoilt,
+  /// by the call or by another thread that synchronized the device meanwhile, so that it may go well another time. The
+  /// stream is as it was then. On the host device the graph has one node that runs `host`.
   virtual DeviceStatus capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept = 0;
   /// Adds copies of all nodes of a captured graph: those that depend on nothing there get `edges`, and `last` becomes
   /// the ones that nothing there depends on. The captured graph must live as long as executables of `graph`, since

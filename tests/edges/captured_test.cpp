@@ -274,6 +274,30 @@ TEST_CASE("A session records and replays a call", "[edges][captured]") {
   CHECK(result == input);
 }
 
+TEST_CASE("A recording that somebody has spoilt is made again and not for ever", "[edges][captured][case-25]") {
+  class SpoilingDevice final : public DeviceDecorator {
+   public:
+    SpoilingDevice(std::shared_ptr<DeviceApi> inner, int times) : DeviceDecorator(std::move(inner)), times_(times) {}
+    DeviceStatus capture(const CaptureRequest& request, StreamHandle stream, GraphHandle& graph) noexcept override {
+      if (times_-- > 0) return {StatusCode::not_ready, 901, "it was spoilt"};
+      return DeviceDecorator::capture(request, stream, graph);
+    }
+
+   private:
+    int times_;
+  };
+  const auto prepared_after = [](int times) {
+    const auto device = std::make_shared<SpoilingDevice>(open_device(test_device()), times);
+    const ScopedDevice scoped(test_device(), device);
+    return CopyingModel(kBytes).fragment.prepare();
+  };
+  PreparedModel pool = prepared_after(4);
+  CHECK(infer(pool, fresh_bytes(kBytes, 1)) == xored(fresh_bytes(kBytes, 1), 0xff));
+  const Error error = refusal([&] { static_cast<void>(prepared_after(5)); });
+  CHECK(error.code() == ErrorCode::invalid);
+  CHECK(error.sentence() == "What it does cannot be recorded: it was spoilt.");
+}
+
 TEST_CASE("A call lives as long as the models that are prepared from it", "[edges][captured]") {
   auto token = std::make_shared<int>(0);
   std::optional<PreparedModel> pool;

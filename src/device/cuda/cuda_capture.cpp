@@ -11,6 +11,8 @@ namespace weft::cuda {
 namespace {
 
 constexpr DeviceStatus kNothing{StatusCode::invalid, 0, "it enqueues nothing on its stream"};
+constexpr DeviceStatus kSpoilt{StatusCode::not_ready, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+                               "it does what no capture allows, or another thread synchronized the device each time"};
 constexpr DeviceStatus kEnded{StatusCode::invalid, 0, "it ends the capture itself"};
 
 /// Why a node of this type cannot be part of a slot's graph, which runs again and again on the slot's memory.
@@ -238,6 +240,7 @@ DeviceStatus CudaDevice::capture(const CaptureRequest& request, StreamHandle str
     if (state == CU_STREAM_CAPTURE_STATUS_NONE) return kEnded;
     CUgraph captured = nullptr;
     DeviceStatus status = context_.call(driver().StreamEndCapture, native_stream, &captured);
+    if (status.native == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) return kSpoilt;
     if (!status.ok()) return status;  // There is no graph then.
     status = check_captured(captured);
     if (!status.ok()) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "device/cuda/dependencies.h"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -16,15 +18,7 @@ namespace weft::kernels {
 inline constexpr std::uint32_t kWarpLanes = 32;
 inline constexpr std::uint32_t kAllLanes = 0xffffffff;
 
-/// Before a kernel touches bound memory or ends: waits for all that the kernels before it wrote, then lets the next
-/// start. What starts early waits here in turn, so a kernel that has ended has seen the end of all before it. Without a
-/// programmatic edge, and before sm_90, there is nothing to wait for.
-__device__ inline void wait_for_dependencies() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
+using cuda::wait_for_dependencies;
 
 __device__ inline float to_float(float value) { return value; }
 __device__ inline float to_float(__half value) { return __half2float(value); }

@@ -44,13 +44,9 @@ class Recording {
       if (const int after = last_error(); after == 0 || after == before) return;
       static_cast<void>(call_->last_error(true, error_));
     };
-    // The node outlives this object.
-    if (call_->host) {
-      request.host = [call = call_, bindings = bindings_, arguments = arguments(nullptr)]() mutable {
-        arguments.bindings = *bindings;
-        call->host(arguments);
-      };
-    }
+    // The node outlives this object: it keeps what the arguments point to.
+    if (call_->host)
+      request.host = [call = call_, kept = bindings_, arguments = arguments(nullptr)] { call->host(arguments); };
     return request;
   }
 

@@ -16,10 +16,6 @@ namespace weft {
 /// anyway take turns with one, so that a workspace orders nothing by itself.
 void add_workspaces(std::vector<Operation>& operations, std::vector<Allocation>& allocations);
 
-[[nodiscard]] inline bool is_captured(const Operation& operation) noexcept {
-  return std::holds_alternative<CapturedOperation>(operation.action);
-}
-
 /// Records calls as graphs, and loads what each needs before its first recording.
 class CallRecorder {
  public:

@@ -1,6 +1,5 @@
 #include "graph_builder.h"
 
-#include "call_recorder.h"
 #include "error_context.h"
 #include "reclaim.h"
 #include <weft/error.h>
@@ -78,8 +77,8 @@ Node make_node(const Operation& operation, std::span<const DeviceAddress> addres
   return std::visit(NodeMaker(addresses), operation.action);
 }
 
-std::vector<Edge> GraphTemplate::edges_into(const GraphPlan& plan, std::size_t operation) const {
-  std::vector<Edge> edges;
+void GraphTemplate::find_edges(const GraphPlan& plan, std::size_t operation, std::vector<Edge>& edges) const {
+  edges.clear();
   for (const std::uint32_t from : plan.dependencies[operation]) {
     const auto call = last_.find(from);
     if (call == last_.end()) {
@@ -88,7 +87,6 @@ std::vector<Edge> GraphTemplate::edges_into(const GraphPlan& plan, std::size_t o
       for (const NodeHandle node : call->second) edges.push_back({node, false});
     }
   }
-  return edges;
 }
 
 GraphTemplate::GraphTemplate(const std::shared_ptr<DeviceApi>& api, const GraphPlan& plan,
@@ -96,16 +94,16 @@ GraphTemplate::GraphTemplate(const std::shared_ptr<DeviceApi>& api, const GraphP
     : api_(api), graph_(create_graph(api)) {
   nodes_.reserve(plan.operations.size());
   auto next_call = captured.begin();
+  std::vector<Edge> edges;
   for_each_operation("adding", plan, [&](std::size_t i) {
     allow_shared_memory(*api_, plan.operations[i]);
-    const std::vector<Edge> edges = edges_into(plan, i);
+    find_edges(plan, i, edges);
     NodeHandle node{};
     if (is_captured(plan.operations[i])) {
       check(api_->add_captured(graph_.get(), next_call->get(), edges, last_[i]), "add a call's nodes");
       ++next_call;
     } else {
-      check(api_->add_node(graph_.get(), std::visit(NodeMaker(addresses), plan.operations[i].action), edges, node),
-            "add a graph node");
+      check(api_->add_node(graph_.get(), make_node(plan.operations[i], addresses), edges, node), "add a graph node");
     }
     nodes_.push_back(node);
   });
@@ -114,8 +112,7 @@ GraphTemplate::GraphTemplate(const std::shared_ptr<DeviceApi>& api, const GraphP
 void GraphTemplate::point_at(const GraphPlan& plan, std::span<const DeviceAddress> addresses) {
   for_each_operation("setting", plan, [&](std::size_t i) {
     allow_shared_memory(*api_, plan.operations[i]);  // Another slot may bring another kernel.
-    check(api_->set_node(graph_.get(), nodes_[i], std::visit(NodeMaker(addresses), plan.operations[i].action)),
-          "set a graph node");
+    check(api_->set_node(graph_.get(), nodes_[i], make_node(plan.operations[i], addresses)), "set a graph node");
   });
 }
 

@@ -44,7 +44,7 @@ class GraphTemplate {
 
  private:
   /// Edges into an operation from all that it depends on.
-  [[nodiscard]] std::vector<Edge> edges_into(const GraphPlan& plan, std::size_t operation) const;
+  void find_edges(const GraphPlan& plan, std::size_t operation, std::vector<Edge>& edges) const;
 
   std::shared_ptr<DeviceApi> api_;
   UniqueGraph graph_;

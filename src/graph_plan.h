@@ -2,10 +2,8 @@
 
 #include "operation.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 namespace weft {
@@ -19,11 +17,6 @@ struct GraphPlan {
 
   [[nodiscard]] bool is_programmatic(std::uint32_t from, std::size_t to) const noexcept {
     return programmatic && can_be_programmatic(operations[from], operations[to]);
-  }
-  [[nodiscard]] bool has_calls() const noexcept {
-    return std::ranges::any_of(operations, [](const Operation& operation) {
-      return std::holds_alternative<CapturedOperation>(operation.action);
-    });
   }
 };
 

@@ -80,6 +80,10 @@ struct Operation {
   std::optional<OwnRole> role;  // Set on weft's own.
 };
 
+[[nodiscard]] inline bool is_captured(const Operation& operation) noexcept {
+  return std::holds_alternative<CapturedOperation>(operation.action);
+}
+
 /// Whether the node of `to` may start while that of `from` still runs. Both kernels promise to wait for what they
 /// depend on before they touch memory and before they end, so the end of `from` stands for the end of all before it;
 /// and both run as code that can wait.

@@ -33,7 +33,7 @@ class Stamp {
     for (std::size_t form = 0; form < plan.forms.size(); ++form) {
       const GraphPlan& graph = plan.forms[form].graph;
       std::shared_ptr<GraphTemplate>& stamp = templates_.at(form);
-      if (stamp == nullptr || graph.has_calls()) {
+      if (stamp == nullptr || !slot.calls().empty()) {
         stamp = std::make_shared<GraphTemplate>(api_, graph, slot.addresses(), slot.calls());
       } else {
         stamp->point_at(graph, slot.addresses());

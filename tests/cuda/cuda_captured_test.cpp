@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "cuda/beside_others.h"
 #include "cuda/capture.h"
 #include "cuda/captured_kernels.h"
 #include "support/model_fixture.h"
@@ -413,35 +414,14 @@ namespace {
 /// One thread prepares and drops pools with a call, one works beside it, one runs requests.
 void record_beside(std::chrono::seconds span, const std::function<void()>& work) {
   const Context context = Context::open(Device::cuda());
-  std::atomic<bool> stops{false};
-  std::vector<std::string> errors(3);
-  std::vector<std::uint64_t> rounds(3, 0);
-  const auto loop = [&](std::size_t thread, const std::function<void()>& body) {
-    return std::thread([&, thread, body] {
-      try {
-        for (; !stops; ++rounds[thread]) body();
-      } catch (const std::exception& error) {
-        errors[thread] = error.what();
-      }
-    });
-  };
   PreparedModel runs = CallingModel(TestSession(context), enqueue_xor, 0).fragment.prepare({.slots = 2});
   const ModelFragment fragment = CallingModel(TestSession(context), enqueue_xor, 4096).fragment;
-  std::vector<std::thread> threads;
-  threads.push_back(loop(0, [&] { static_cast<void>(fragment.prepare({.slots = 2})); }));
-  threads.push_back(loop(1, work));
-  threads.push_back(loop(2, [&] {
-    const Values input = fresh_bytes(kCount, rounds[2]);
-    if (infer(runs, input) != xored(input, 0xff)) throw std::runtime_error("A run gave another answer.");
-  }));
-  std::this_thread::sleep_for(span);
-  stops = true;
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t thread = 0; thread < threads.size(); ++thread) {
-    INFO("thread " << thread << ": " << errors[thread]);
-    CHECK(errors[thread].empty());
-    CHECK(rounds[thread] > 0);
-  }
+  work_beside_one_another(
+      span, {[&](std::uint64_t) { static_cast<void>(fragment.prepare({.slots = 2})); }, [&](std::uint64_t) { work(); },
+             [&](std::uint64_t turn) {
+               const Values input = fresh_bytes(kCount, turn);
+               if (infer(runs, input) != xored(input, 0xff)) throw std::runtime_error("A run gave another answer.");
+             }});
 }
 
 void allocate_and_synchronize() {

@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "cuda/beside_others.h"
 #include "cuda/capture.h"
 #include "device/faults.h"
 #include "device/registry.h"
@@ -125,39 +126,20 @@ void check_refused(Interop& test, cudaStream_t stream) {
 /// Threads that make plans, run one, and synchronize and allocate as others do, for so long.
 void work_beside_others(std::chrono::seconds span) {
   const Context context = Context::open(Device::cuda());
-  std::atomic<bool> stops{false};
-  std::vector<std::string> errors(3);
-  std::vector<std::uint64_t> rounds(3, 0);
-  const auto loop = [&](std::size_t thread, const std::function<void()>& body) {
-    return std::thread([&, thread, body] {
-      try {
-        for (; !stops; ++rounds[thread]) body();
-      } catch (const std::exception& error) {
-        errors[thread] = error.what();
-      }
-    });
-  };
   PreparedModel runs = XorModel(TestSession(context), kCount, 0xff).fragment.prepare({.slots = 2});
   const ModelFragment fragment = XorModel(TestSession(context), kCount, 0x0f).fragment;
-  std::vector<std::thread> threads;
-  threads.push_back(loop(0, [&] { static_cast<void>(fragment.prepare({.slots = 2})); }));
-  threads.push_back(loop(1, [&] {
-    void* memory = nullptr;
-    must(cudaMalloc(&memory, 1 << 20));
-    must(cudaDeviceSynchronize());
-    must(cudaFree(memory));
-  }));
-  threads.push_back(loop(2, [&] {
-    const Values input = fresh_bytes(kCount, rounds[2]);
-    if (infer(runs, input) != xored(input, 0xff)) throw std::runtime_error("A run gave another answer.");
-  }));
-  std::this_thread::sleep_for(span);
-  stops = true;
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t thread = 0; thread < threads.size(); ++thread) {
-    CHECK(errors[thread].empty());
-    CHECK(rounds[thread] > 0);
-  }
+  work_beside_one_another(span, {[&](std::uint64_t) { static_cast<void>(fragment.prepare({.slots = 2})); },
+                                 [](std::uint64_t) {
+                                   void* memory = nullptr;
+                                   must(cudaMalloc(&memory, 1 << 20));
+                                   must(cudaDeviceSynchronize());
+                                   must(cudaFree(memory));
+                                 },
+                                 [&](std::uint64_t turn) {
+                                   const Values input = fresh_bytes(kCount, turn);
+                                   if (infer(runs, input) != xored(input, 0xff))
+                                     throw std::runtime_error("A run gave another answer.");
+                                 }});
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "support/call_count.h"
 #include "support/deadlines.h"
 #include "support/device.h"
+#include "support/marking_device.h"
 #include "support/requests.h"
 #include <weft/weft.h>
 
@@ -29,18 +30,6 @@ namespace {
 constexpr std::uint64_t kCount = 64;
 /// Of Inference::tensor: the lease, how it is counted, and the shape of the descriptor.
 constexpr std::uint64_t kTensorAllocations = 3;
-
-/// Marks the calls of a request as the device's.
-class MarkingDevice final : public DeviceDecorator {
- public:
-  using DeviceDecorator::DeviceDecorator;
-  DeviceStatus launch(ExecutableHandle executable, StreamHandle stream) noexcept override {
-    call_count.in_device_call = true;
-    const DeviceStatus status = DeviceDecorator::launch(executable, stream);
-    call_count.in_device_call = false;
-    return status;
-  }
-};
 
 /// What so many allocations by operator new count for.
 Calls allocations(std::uint64_t count) { return {.news = count, .mallocs = count}; }

@@ -10,6 +10,7 @@
 #include "support/call_count.h"
 #include "support/device.h"
 #include "support/foreign_stream.h"
+#include "support/marking_device.h"
 #include "support/requests.h"
 #include "tracked_memory.h"
 #include <weft/captured.h>
@@ -492,23 +493,6 @@ TEST_CASE("A request whose bound table is produced behind the host waits for it"
 }
 
 TEST_CASE("A warm request that brings memory allocates nothing and locks once", "[model][late][counted]") {
-  class MarkingDevice final : public DeviceDecorator {
-   public:
-    using DeviceDecorator::DeviceDecorator;
-    DeviceStatus launch(ExecutableHandle executable, StreamHandle stream) noexcept override {
-      call_count.in_device_call = true;
-      const DeviceStatus status = DeviceDecorator::launch(executable, stream);
-      call_count.in_device_call = false;
-      return status;
-    }
-    DeviceStatus set_executable_node(ExecutableHandle executable, NodeHandle handle,
-                                     const Node& node) noexcept override {
-      call_count.in_device_call = true;
-      const DeviceStatus status = DeviceDecorator::set_executable_node(executable, handle, node);
-      call_count.in_device_call = false;
-      return status;
-    }
-  };
   const ScopedDevice scoped(test_device(), std::make_shared<MarkingDevice>(open_device(test_device())));
   const TableModel model;
   PreparedModel prepared = model.fragment.prepare({.slots = 1});

@@ -3,6 +3,8 @@
 #include "device/registry.h"
 #include "support/call_count.h"
 #include "support/device.h"
+#include "support/marking_device.h"
+#include "support/pointer_telling_device.h"
 #include "support/requests.h"
 #include <weft/completion_source.h>
 #include <weft/kernels.h>
@@ -112,27 +114,6 @@ struct CountedDevice {
   ScopedDevice scoped{test_device(), counting};
 
   [[nodiscard]] std::uint64_t patches() const { return counting->count(Verb::set_executable_node); }
-};
-
-/// Marks the calls of a request as the device's.
-class MarkingDevice final : public DeviceDecorator {
- public:
-  using DeviceDecorator::DeviceDecorator;
-  DeviceStatus launch(ExecutableHandle executable, StreamHandle stream) noexcept override {
-    return marked([&] { return DeviceDecorator::launch(executable, stream); });
-  }
-  DeviceStatus set_executable_node(ExecutableHandle executable, NodeHandle handle, const Node& node) noexcept override {
-    return marked([&] { return DeviceDecorator::set_executable_node(executable, handle, node); });
-  }
-
- private:
-  template <class Call>
-  static DeviceStatus marked(const Call& call) noexcept {
-    call_count.in_device_call = true;
-    const DeviceStatus status = call();
-    call_count.in_device_call = false;
-    return status;
-  }
 };
 
 }  // namespace
@@ -265,17 +246,6 @@ TEST_CASE("A late scalar of another width or another session is refused where it
 }
 
 TEST_CASE("A late scalar where the code takes a pointer is refused", "[model][late][S34]") {
-  class PointerTellingDevice final : public DeviceDecorator {
-   public:
-    using DeviceDecorator::DeviceDecorator;
-    DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
-                             CompiledKernel& compiled) noexcept override {
-      const DeviceStatus status = DeviceDecorator::find_kernel(module, spec, kernel, compiled);
-      if (status.ok() && spec.symbol == "digest")
-        compiled.parameters[3].kind = CompiledKernel::ParameterLayout::Kind::pointer;
-      return status;
-    }
-  };
   const ScopedDevice scoped(test_device(), std::make_shared<PointerTellingDevice>(open_device(test_device())));
   TestSession test;
   const auto x = test.session.allocate<std::uint8_t>({kCount}, {.label = "x"});

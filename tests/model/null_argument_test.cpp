@@ -1,8 +1,8 @@
 #include "catch.h"
-#include "device/device_decorator.h"
 #include "device/registry.h"
 #include "support/device.h"
 #include "support/model_fixture.h"
+#include "support/pointer_telling_device.h"
 #include <weft/weft.h>
 
 #include <cstdint>
@@ -14,20 +14,6 @@ namespace weft::test {
 namespace {
 
 constexpr std::uint64_t kCount = 64;
-constexpr std::size_t kSalt = 3;  // Of `digest`: a scalar of eight bytes.
-
-/// Says of every kernel's parameter `kSalt` that the code takes a pointer there, as Triton's code does.
-class PointerTellingDevice final : public DeviceDecorator {
- public:
-  using DeviceDecorator::DeviceDecorator;
-  DeviceStatus find_kernel(ModuleHandle module, const KernelSpec& spec, KernelHandle& kernel,
-                           CompiledKernel& compiled) noexcept override {
-    const DeviceStatus status = DeviceDecorator::find_kernel(module, spec, kernel, compiled);
-    if (status.ok() && spec.symbol == "digest")
-      compiled.parameters[kSalt].kind = CompiledKernel::ParameterLayout::Kind::pointer;
-    return status;
-  }
-};
 
 }  // namespace
 

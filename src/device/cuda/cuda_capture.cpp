@@ -1,6 +1,7 @@
 // The verbs of CudaDevice for calls that enqueue work on a stream.
 
 #include "device/cuda/cuda_device_impl.h"
+#include "device/cuda/graph_contents.h"
 #include "device/cuda/native_handle.h"
 
 #include <algorithm>
@@ -37,31 +38,6 @@ std::optional<DeviceStatus> refusal_of(CUgraphNodeType type) {
   }
 }
 
-/// A graph's nodes and the edges between them.
-struct NodesAndEdges {
-  std::vector<CUgraphNode> nodes;
-  std::vector<CUgraphNode> from;
-  std::vector<CUgraphNode> to;
-  std::vector<CUgraphEdgeData> data;
-};
-
-DeviceStatus read(PrimaryContext& context, CUgraph graph, NodesAndEdges& found) {
-  const Driver& driver = context.driver();
-  std::size_t count = 0;
-  DeviceStatus status = context.call(driver.GraphGetNodes, graph, static_cast<CUgraphNode*>(nullptr), &count);
-  if (!status.ok()) return status;
-  found.nodes.resize(count);
-  if (count > 0) status = context.call(driver.GraphGetNodes, graph, found.nodes.data(), &count);
-  if (!status.ok()) return status;
-  status = context.call(driver.GraphGetEdges, graph, static_cast<CUgraphNode*>(nullptr),
-                        static_cast<CUgraphNode*>(nullptr), static_cast<CUgraphEdgeData*>(nullptr), &count);
-  if (!status.ok() || count == 0) return status;
-  found.from.resize(count);
-  found.to.resize(count);
-  found.data.resize(count);
-  return context.call(driver.GraphGetEdges, graph, found.from.data(), found.to.data(), found.data.data(), &count);
-}
-
 /// Nodes that others depend on, with what kind of dependency.
 struct Predecessors {
   std::vector<CUgraphNode> nodes;
@@ -89,7 +65,7 @@ class NodeCopier {
 
   /// Copies `graph` behind `before`; `last` gets the copies that nothing in it depends on.
   DeviceStatus copy(CUgraph graph, const Predecessors& before, Predecessors& last) {
-    NodesAndEdges source;
+    GraphContents source;
     if (const DeviceStatus status = read(context_, graph, source); !status.ok()) return status;
     std::unordered_map<CUgraphNode, std::vector<std::size_t>> into;  // Edges by their end.
     std::unordered_map<CUgraphNode, std::vector<std::size_t>> out;
@@ -259,7 +235,7 @@ DeviceStatus CudaDevice::check_captured(CUgraph captured) {
 }
 
 DeviceStatus CudaDevice::check_nodes(CUgraph graph, bool& has_work) {
-  NodesAndEdges found;
+  GraphContents found;
   if (const DeviceStatus status = read(context_, graph, found); !status.ok()) return status;
   for (const CUgraphNode node : found.nodes) {
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;

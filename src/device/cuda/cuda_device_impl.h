@@ -70,8 +70,7 @@ class CudaDevice final : public DeviceApi {
   /// Whether all that was captured can be part of a slot's graph.
   DeviceStatus check_captured(CUgraph captured);
   DeviceStatus check_nodes(CUgraph graph, bool& has_work);
-  DeviceStatus read_nodes(CUgraph graph, GraphReadBack& description);
-  DeviceStatus read_edges(CUgraph graph, GraphReadBack& description);
+  DeviceStatus read_node(CUgraphNode node, GraphReadBack::NodeReadBack& description);
   DeviceStatus read_symbol(CUgraphNode node, std::string& symbol);
   /// The default streams are those of the current context.
   [[nodiscard]] DriverScope enter_for(CUstream stream) const noexcept;

@@ -1,4 +1,5 @@
 #include "device/cuda/cuda_device_impl.h"
+#include "device/cuda/graph_contents.h"
 #include "device/cuda/native_handle.h"
 #include "device/cuda/node_params.h"
 
@@ -93,40 +94,29 @@ DeviceStatus CudaDevice::set_executable_node(ExecutableHandle executable, NodeHa
 }
 
 DeviceStatus CudaDevice::read_back(GraphHandle graph, GraphReadBack& description) noexcept {
-  return guarded([&] {
+  return guarded([&]() -> DeviceStatus {
     const DriverScope scope = context_.enter();
+    GraphContents contents;
+    if (const DeviceStatus status = read(context_, native<CUgraph>(graph), contents); !status.ok()) return status;
     GraphReadBack found;
-    DeviceStatus status = read_nodes(native<CUgraph>(graph), found);
-    if (status.ok()) status = read_edges(native<CUgraph>(graph), found);
-    if (status.ok()) description = std::move(found);
-    return status;
+    for (const CUgraphNode node : contents.nodes) {
+      if (const DeviceStatus status = read_node(node, found.nodes.emplace_back()); !status.ok()) return status;
+    }
+    for (std::size_t i = 0; i < contents.data.size(); ++i) {
+      found.edges.push_back({to_handle<NodeHandle>(contents.from[i]), to_handle<NodeHandle>(contents.to[i]),
+                             contents.data[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC});
+    }
+    description = std::move(found);
+    return {};
   });
 }
 
-DeviceStatus CudaDevice::read_nodes(CUgraph graph, GraphReadBack& description) {
-  std::size_t count = 0;
-  if (const DeviceStatus status =
-          context_.call(driver().GraphGetNodes, graph, static_cast<CUgraphNode*>(nullptr), &count);
-      !status.ok()) {
-    return status;
-  }
-  std::vector<CUgraphNode> nodes(count);
-  if (count == 0) return {};
-  if (const DeviceStatus status = context_.call(driver().GraphGetNodes, graph, nodes.data(), &count); !status.ok()) {
-    return status;
-  }
-  for (const CUgraphNode node : nodes) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-    if (const DeviceStatus status = context_.call(driver().GraphNodeGetType, node, &type); !status.ok()) {
-      return status;
-    }
-    auto& entry = description.nodes.emplace_back();
-    entry.handle = to_handle<NodeHandle>(node);
-    entry.kind = kind_of(type);
-    if (type != CU_GRAPH_NODE_TYPE_KERNEL) continue;
-    if (const DeviceStatus status = read_symbol(node, entry.symbol); !status.ok()) return status;
-  }
-  return {};
+DeviceStatus CudaDevice::read_node(CUgraphNode node, GraphReadBack::NodeReadBack& description) {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  if (const DeviceStatus status = context_.call(driver().GraphNodeGetType, node, &type); !status.ok()) return status;
+  description.handle = to_handle<NodeHandle>(node);
+  description.kind = kind_of(type);
+  return type == CU_GRAPH_NODE_TYPE_KERNEL ? read_symbol(node, description.symbol) : DeviceStatus{};
 }
 
 DeviceStatus CudaDevice::read_symbol(CUgraphNode node, std::string& symbol) {
@@ -140,26 +130,6 @@ DeviceStatus CudaDevice::read_symbol(CUgraphNode node, std::string& symbol) {
                                                      : context_.call(driver().KernelGetName, &name, params.kern);
   if (status.ok()) symbol = name;
   return status;
-}
-
-DeviceStatus CudaDevice::read_edges(CUgraph graph, GraphReadBack& description) {
-  std::size_t count = 0;
-  if (const DeviceStatus status =
-          context_.call(driver().GraphGetEdges, graph, static_cast<CUgraphNode*>(nullptr),
-                        static_cast<CUgraphNode*>(nullptr), static_cast<CUgraphEdgeData*>(nullptr), &count);
-      !status.ok() || count == 0) {
-    return status;
-  }
-  std::vector<CUgraphNode> from(count);
-  std::vector<CUgraphNode> to(count);
-  std::vector<CUgraphEdgeData> data(count);
-  const DeviceStatus status = context_.call(driver().GraphGetEdges, graph, from.data(), to.data(), data.data(), &count);
-  if (!status.ok()) return status;
-  for (std::size_t i = 0; i < count; ++i) {
-    description.edges.push_back({to_handle<NodeHandle>(from[i]), to_handle<NodeHandle>(to[i]),
-                                 data[i].type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC});
-  }
-  return {};
 }
 
 DeviceStatus CudaDevice::destroy_graph(GraphHandle graph) noexcept {
